@@ -1,0 +1,38 @@
+# `make demo` and `make test` do all their own set-up: a virtual environment in .venv, filled once.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+BIN := .venv/bin
+READY := .venv/.ready
+
+.PHONY: demo test test-all lint types check bench clean
+
+demo: $(READY)
+	$(BIN)/enteron demo
+
+test: $(READY)
+	$(BIN)/pytest -n 2 -m "not slow"
+
+test-all: $(READY)
+	$(BIN)/pytest -n 2
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(READY)
+	$(BIN)/pyright
+
+check: lint types test
+
+bench: $(READY)
+	$(BIN)/enteron bench
+
+clean:
+	rm -rf .venv .pytest_cache .ruff_cache .hypothesis
+
+# Filled again only when the project's needs change; the editable install sees code changes itself.
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "enteron needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $@

@@ -1,0 +1,68 @@
+"""Options: frozen values, each field explained where it is declared, read from TOML."""
+
+import tomllib
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from enteron.errors import ConfigError, nearest
+
+
+class Options(BaseModel):
+    """Base of every options value: frozen, strict about names and about types."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False
+    )
+
+
+OptionsT = TypeVar("OptionsT", bound=Options)
+
+
+def load_options(kind: type[OptionsT], path: Path) -> OptionsT:
+    """Options from a TOML file; tables are nested options."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(
+            f"{path.name} cannot be read ({error})", "give a TOML file in UTF-8"
+        ) from error
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(
+            f"{path.name} is not TOML: {error}", "correct that line (strings need quotes)"
+        ) from error
+    return make_options(kind, table, path.name)
+
+
+def make_options(kind: type[OptionsT], table: dict[str, Any], source: str) -> OptionsT:
+    """Options from a table; the first thing wrong is named with its section and its remedy."""
+    try:
+        return kind.model_validate(table)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        *section, name = [str(part) for part in first["loc"]] or ["(whole file)"]
+        where = f"{source}: [{'.'.join(section)}] {name}" if section else f"{source}: {name}"
+        if first["type"] == "extra_forbidden":
+            known = sorted(_section(kind, section).model_fields)
+            raise ConfigError(f"{where} is not an option", nearest(name, known)) from error
+        if first["type"] == "missing":
+            raise ConfigError(
+                f"{where} is missing", "every option without a default must be set"
+            ) from error
+        said = first["msg"][0].lower() + first["msg"][1:]
+        raise ConfigError(
+            f"{where} = {first['input']!r} cannot be used", f"the {said}".removeprefix("the the ")
+        ) from error
+
+
+def _section(kind: type[Options], path: list[str]) -> type[Options]:
+    """The options class of a nested section."""
+    for name in path:
+        inner = kind.model_fields[name].annotation
+        if not (isinstance(inner, type) and issubclass(inner, Options)):
+            break
+        kind = inner
+    return kind

@@ -1,0 +1,46 @@
+"""Errors that a person can act on: what is wrong, then what to do about it."""
+
+import difflib
+from collections.abc import Iterable
+
+
+class EnteronError(Exception):
+    """Bad input. Printed as one sentence: the problem, a semicolon, the remedy."""
+
+    def __init__(self, problem: str, remedy: str) -> None:
+        self.problem = problem
+        self.remedy = remedy
+        super().__init__(f"{problem}; {remedy}.")
+
+    def __reduce__(self) -> tuple[type["EnteronError"], tuple[str, str]]:
+        # The default rebuilds from the joined message, which has one argument too few.
+        return type(self), (self.problem, self.remedy)
+
+
+class StudyError(EnteronError):
+    """A study cannot be opened or read."""
+
+
+class LabelError(EnteronError):
+    """Labels are malformed, or do not fit the frames they are meant for."""
+
+
+class SubmissionError(EnteronError):
+    """A file of events is not a valid submission."""
+
+
+class UnitError(EnteronError):
+    """Row numbers met frame numbers."""
+
+
+class ConfigError(EnteronError):
+    """An options file has something wrong in it."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A hint for a misspelt name: the nearest known one, or all of them when none is near."""
+    choices = list(known)
+    near = difflib.get_close_matches(name, choices, n=1, cutoff=0.6)
+    if near:
+        return f"did you mean '{near[0]}'"
+    return "known are " + ", ".join(f"'{choice}'" for choice in choices)

@@ -1,0 +1,206 @@
+"""The values that stages hand to each other, checked when they are made.
+
+Frames are half-open, [start, stop), everywhere inside enteron. The official inclusive ends exist
+only in `enteron.galar.submission`.
+"""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Generic, Literal, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from enteron.errors import EnteronError, LabelError, UnitError, nearest
+from enteron.labels import COLUMN, LABELS
+
+
+class Unit(StrEnum):
+    """What an event's numbers count. In most Galar studies `frame = 5 * index`."""
+
+    FRAME = "frame"  # the number in the image's file name
+    INDEX = "index"  # the row number of the label file
+
+
+FrameUnit = Literal[Unit.FRAME]
+IndexUnit = Literal[Unit.INDEX]
+U = TypeVar("U", bound=Unit)
+
+
+def _check_span(start: int, stop: int, what: str) -> None:
+    if start < 0 or stop <= start:
+        raise EnteronError(
+            f"{what} [{start}, {stop}) is not a stretch of frames",
+            "start must be 0 or more and stop must lie after it",
+        )
+
+
+def _check_label(label: str) -> None:
+    if label not in COLUMN:
+        raise LabelError(f"'{label}' is not one of the 17 labels", nearest(label, LABELS))
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class Event:
+    """One label over [start, stop), with the confidence of whoever found it."""
+
+    start: int
+    stop: int
+    label: str
+    score: float | None = None
+
+    def __post_init__(self) -> None:
+        _check_span(self.start, self.stop, f"event '{self.label}'")
+        _check_label(self.label)
+        if self.score is not None and not math.isfinite(self.score):
+            raise EnteronError(
+                f"event '{self.label}' at {self.start} has score {self.score}",
+                "give a finite score, or none",
+            )
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class Segment:
+    """A stretch [start, stop) that carries a set of labels: an event of the official format."""
+
+    start: int
+    stop: int
+    labels: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        _check_span(self.start, self.stop, "segment")
+        if not self.labels:
+            raise LabelError(
+                f"the segment at {self.start} has no label", "name at least one of the 17"
+            )
+        for label in self.labels:
+            _check_label(label)
+        if len(set(self.labels)) != len(self.labels):
+            raise LabelError(
+                f"the segment at {self.start} names a label twice", "name each label once"
+            )
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+
+@dataclass(frozen=True)
+class Annotation(Generic[U]):
+    """The segments of one study, in file order, which is also their rank.
+
+    The unit is part of the type: a function of `Annotation[U]` cannot be given rows beside frames
+    (pyright refuses it), and `require_unit` refuses it at run time.
+    """
+
+    study: str
+    unit: U
+    segments: tuple[Segment, ...] = ()
+
+    @classmethod
+    def from_events(cls, study: str, unit: U, events: Iterable[Event]) -> "Annotation[U]":
+        """One segment per event, in the order given."""
+        return cls(study, unit, tuple(Segment(e.start, e.stop, (e.label,)) for e in events))
+
+    def require_unit(self, unit: Unit) -> None:
+        if self.unit is not unit:
+            raise UnitError(
+                f"study {self.study} counts in '{self.unit}' where '{unit}' is needed",
+                "index or frame? convert one of them with the study's label file",
+            )
+
+    def spans(self) -> dict[str, NDArray[np.int64]]:
+        """For each label that occurs, its (n, 2) array of [start, stop), in file order."""
+        found: dict[str, list[tuple[int, int]]] = {}
+        for segment in self.segments:
+            for label in segment.labels:
+                found.setdefault(label, []).append((segment.start, segment.stop))
+        return {label: np.array(spans, dtype=np.int64) for label, spans in found.items()}
+
+    @property
+    def extent(self) -> tuple[int, int]:
+        """First start and last stop; (0, 0) without segments."""
+        if not self.segments:
+            return (0, 0)
+        return (min(s.start for s in self.segments), max(s.stop for s in self.segments))
+
+
+@dataclass(frozen=True)
+class FrameAxis:
+    """The frame number of every row: strictly increasing, gaps allowed.
+
+    A row holds from its own frame up to the next row's, so that durations and overlaps agree in
+    rows and in frames. It never reaches further than `step`: behind a gap nothing is known.
+    """
+
+    frames: NDArray[np.int64]
+    step: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        frames = np.ascontiguousarray(self.frames, dtype=np.int64)
+        if frames.ndim != 1 or frames.size == 0:
+            raise EnteronError("there are no frames", "give at least one frame number")
+        steps = np.diff(frames)
+        if frames[0] < 0 or (steps <= 0).any():
+            raise EnteronError(
+                "frame numbers do not increase strictly", "sort them and remove duplicates"
+            )
+        frames.flags.writeable = False
+        object.__setattr__(self, "frames", frames)
+        # The commonest distance; the smaller one where two are equally common.
+        step = int(np.bincount(np.minimum(steps, 1000)).argmax()) if steps.size else 1
+        object.__setattr__(self, "step", step)
+
+    def __len__(self) -> int:
+        return self.frames.size
+
+    def ends(self) -> NDArray[np.int64]:
+        """For every row the frame at which it stops holding."""
+        ends = self.frames + self.step
+        np.minimum(ends[:-1], self.frames[1:], out=ends[:-1])
+        return ends
+
+    def gaps(self) -> NDArray[np.int64]:
+        """Rows that do not follow directly on the row before them."""
+        return np.flatnonzero(np.diff(self.frames) > self.step) + 1
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Probabilities of the 17 labels for the frames of one study. They know their own frames."""
+
+    study: str
+    axis: FrameAxis
+    values: NDArray[np.float32]  # (rows, 17), columns in the order of LABELS
+    times: NDArray[np.float64] | None = None  # (rows,) seconds since the first frame, if known
+
+    def __post_init__(self) -> None:
+        values = np.ascontiguousarray(self.values, dtype=np.float32)
+        expected = (len(self.axis), len(LABELS))
+        if values.shape != expected:
+            raise EnteronError(
+                f"scores of study {self.study} have shape {values.shape}, not {expected}",
+                "give one row per frame and one column per label",
+            )
+        bad = ~((values >= 0) & (values <= 1))  # NaN compares false, so it is bad too
+        if bad.any():
+            row, column = (int(i) for i in np.argwhere(bad)[0])
+            raise EnteronError(
+                f"study {self.study}, frame {self.axis.frames[row]}: '{LABELS[column]}' has score "
+                f"{values[row, column]}",
+                "scores are probabilities from 0 to 1; NaN means that the model or its input failed",
+            )
+        values.flags.writeable = False
+        object.__setattr__(self, "values", values)
+        if self.times is not None and self.times.shape != (len(self.axis),):
+            raise EnteronError(
+                f"study {self.study} has {self.times.size} times for {len(self.axis)} frames",
+                "give one time per frame, or none",
+            )
+
+    def column(self, label: str) -> NDArray[np.float32]:
+        return self.values[:, COLUMN[label]]
