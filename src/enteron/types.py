@@ -192,7 +192,7 @@ class Scores:
             raise EnteronError(
                 f"study {self.study}, frame {self.axis.frames[row]}: '{LABELS[column]}' has score "
                 f"{values[row, column]}",
-                "scores are probabilities from 0 to 1; NaN means that the model or its input failed",
+                "scores are probabilities from 0 to 1, and NaN means that the model failed",
             )
         values.flags.writeable = False
         object.__setattr__(self, "values", values)

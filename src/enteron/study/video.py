@@ -1,0 +1,254 @@
+"""A study as a video file, read with PyAV."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+
+import av
+import numpy as np
+from av.container import InputContainer
+from av.error import FFmpegError
+from av.video.frame import VideoFrame
+from av.video.stream import VideoStream
+from numpy.typing import NDArray
+
+from enteron.errors import StudyError
+from enteron.study.source import Frame, Study
+from enteron.types import FrameAxis
+
+_PROBE_FRAMES = 64  # enough to see several groups of pictures reordered
+
+
+class VideoFile(Study):
+    """Frames of a video, numbered from 0 in the order in which they are shown.
+
+    The frames are counted by walking through the packets once, without decoding, since headers
+    lie: their counts are estimates in some containers, and a cut-off file still states the whole.
+    """
+
+    def __init__(self, path: Path, study_id: str) -> None:
+        self._path = path
+        with _open(path, study_id) as container:
+            index = _index(container, study_id)
+            declared = container.streams.video[0].frames
+        self._stamps = index.stamps
+        self._time_base = index.time_base
+        super().__init__(study_id, FrameAxis(np.arange(len(index.stamps))), index.rate)
+        # An AVI stamps packets in decoding order, so with B-frames its stamps do not belong to the
+        # pictures. Then frames are counted as they come out, and only a constant rate is known.
+        self._stamped = _stamps_rise(path, study_id)
+        if not self._stamped and index.rate is None:
+            raise StudyError(
+                f"the video of study {study_id} has no usable presentation times",
+                "convert it with: ffmpeg -i VIDEO -fps_mode cfr VIDEO.mkv",
+            )
+        self._cursor: _Cursor | None = None
+        if declared and declared != len(self):
+            self.notes = (f"the header promises {declared} frames, the file holds {len(self)}",)
+
+    def times(self) -> NDArray[np.float64] | None:
+        if self.rate is not None:
+            return super().times()
+        return (self._stamps - self._stamps[0]) * float(self._time_base)
+
+    def _time(self, row: int) -> Fraction | None:
+        if self.rate is not None:
+            return super()._time(row)
+        return int(self._stamps[row] - self._stamps[0]) * self._time_base
+
+    def _stream(self, start: int) -> Iterator[Frame]:
+        cursor = self._open_cursor(start)
+        try:
+            yield from cursor
+        finally:
+            cursor.close()
+
+    def _fetch(self, row: int) -> Frame:
+        # Neighbours are often asked for one after the other: read on where that is cheaper.
+        if self._cursor is None or not 0 <= row - self._cursor.row <= 100:
+            self.close()
+            self._cursor = self._open_cursor(row)
+        for frame in self._cursor:
+            if frame.number == row:
+                return frame
+        raise AssertionError("a cursor yields every row up to the last")
+
+    def close(self) -> None:
+        if self._cursor is not None:
+            self._cursor.close()
+            self._cursor = None
+
+    def _open_cursor(self, row: int) -> "_Cursor":
+        return _Cursor(self, _open(self._path, self.id), row)
+
+
+class _Cursor:
+    """Decodes forward from a row and hands out every row after it, the missing ones included."""
+
+    def __init__(self, video: VideoFile, container: InputContainer, row: int) -> None:
+        self._video = video
+        self._container = container
+        self.row = row  # the next row to hand out
+        self._pictures = self._seek(row)
+        self._ahead: tuple[int, VideoFrame] | None = next(self._pictures, None)
+
+    def __iter__(self) -> Iterator[Frame]:
+        return self
+
+    def __next__(self) -> Frame:
+        video = self._video
+        row = self.row
+        if row == len(video):
+            raise StopIteration
+        while self._ahead is not None and self._ahead[0] < row:
+            self._ahead = next(self._pictures, None)
+        self.row += 1
+        if self._ahead is None or self._ahead[0] > row:
+            return Frame(row, video._time(row), None, "the video has no decodable picture here")
+        picture = self._ahead[1]
+        if picture.is_corrupt:
+            return Frame(row, video._time(row), None, "the picture is damaged in the video")
+        image = np.asarray(picture.to_ndarray(format="rgb24"), dtype=np.uint8)
+        return Frame(row, video._time(row), image)
+
+    def close(self) -> None:
+        self._container.close()
+
+    def _seek(self, row: int) -> Iterator[tuple[int, VideoFrame]]:
+        """(row, picture) pairs from the key frame before `row` on.
+
+        Some containers seek too far. Then it is tried again from further back, at worst from the
+        start of the file, which is always right.
+        """
+        back = 0
+        while True:
+            target = row - back
+            if target <= 0 or not self._video._stamped:
+                self._reopen()
+                return self._rows()
+            stream = self._container.streams.video[0]
+            self._container.seek(int(self._video._stamps[target]), stream=stream, backward=True)
+            pictures = self._rows()
+            first = next(pictures, None)
+            if first is not None and first[0] <= row:
+                return _chain(first, pictures)
+            back = max(2 * back, 16)
+
+    def _reopen(self) -> None:
+        # Not seek(0): with a start time other than 0 that is a seek into the middle for some.
+        self._container.close()
+        self._container = _open(self._video._path, self._video.id)
+
+    def _rows(self) -> Iterator[tuple[int, VideoFrame]]:
+        stamps = self._video._stamps
+        previous = -1
+        for count, picture in enumerate(_pictures(self._container)):
+            if not self._video._stamped:
+                row = count
+            elif picture.pts is None:
+                continue
+            else:
+                row = int(np.searchsorted(stamps, picture.pts))
+                if row == stamps.size or stamps[row] != picture.pts:
+                    continue  # leftovers from before a seek point, with stamps of no packet
+            if row <= previous:
+                raise StudyError(
+                    f"the video of study {self._video.id} goes back in time at frame {row}",
+                    "convert it with: ffmpeg -i VIDEO -fps_mode cfr VIDEO.mkv",
+                )
+            previous = row
+            yield row, picture
+
+
+def _chain(
+    first: tuple[int, VideoFrame], rest: Iterator[tuple[int, VideoFrame]]
+) -> Iterator[tuple[int, VideoFrame]]:
+    yield first
+    yield from rest
+
+
+def _open(path: Path, study_id: str) -> InputContainer:
+    try:
+        container = av.open(str(path), options={"fflags": "genpts"})
+    except (FFmpegError, OSError) as error:
+        raise StudyError(
+            f"the video of study {study_id} cannot be opened ({_said(error)})",
+            "check that it is a whole video file; an MP4 cut off while copying has no index",
+        ) from error
+    if not container.streams.video:
+        container.close()
+        raise StudyError(f"the file of study {study_id} has no video in it", "give a video file")
+    container.streams.video[0].thread_type = "AUTO"
+    return container
+
+
+def _said(error: BaseException) -> str:
+    text = getattr(error, "strerror", None) or str(error)
+    return str(text).lower()
+
+
+def _pictures(container: InputContainer) -> Iterator[VideoFrame]:
+    """Decoded pictures in presentation order; packets that do not decode are passed over."""
+    stream = container.streams.video[0]
+    packets = container.demux(stream)
+    while True:
+        try:
+            packet = next(packets)
+        except (StopIteration, FFmpegError):  # the latter: the file ends in the middle
+            break
+        try:
+            yield from packet.decode()
+        except FFmpegError:
+            continue
+
+
+@dataclass(frozen=True)
+class _Index:
+    stamps: NDArray[np.int64]  # presentation stamp of every frame, ascending, in ticks
+    time_base: Fraction  # seconds per tick
+    rate: Fraction | None
+
+
+def _index(container: InputContainer, study_id: str) -> _Index:
+    stream = container.streams.video[0]
+    stamps: list[int] = []
+    try:
+        for packet in container.demux(stream):
+            if packet.size and not packet.is_discard:
+                stamp = packet.pts if packet.pts is not None else packet.dts
+                if stamp is not None:
+                    stamps.append(stamp)
+    except FFmpegError:
+        pass  # the file ends in the middle: what came before it is the study
+    if not stamps or stream.time_base is None:
+        raise StudyError(
+            f"the video of study {study_id} holds no frames", "copy it again from its source"
+        )
+    ordered = np.unique(np.array(stamps, dtype=np.int64))
+    return _Index(ordered, stream.time_base, _constant_rate(ordered, stream))
+
+
+def _constant_rate(stamps: NDArray[np.int64], stream: VideoStream) -> Fraction | None:
+    """The exact rate, if one of the rates that the file states fits every stamp to a tick."""
+    assert stream.time_base is not None
+    elapsed = (stamps - stamps[0]).astype(np.float64)
+    for rate in (stream.average_rate, stream.guessed_rate, stream.base_rate):
+        if rate:
+            ticks = np.arange(stamps.size) * float(1 / (rate * stream.time_base))
+            if np.abs(elapsed - ticks).max() <= 1.01:  # stamps are rounded, both ends of a span
+                return rate
+    return None
+
+
+def _stamps_rise(path: Path, study_id: str) -> bool:
+    """Whether decoded pictures come out with rising stamps, seen on the first ones."""
+    previous = None
+    with _open(path, study_id) as container:
+        for count, picture in enumerate(_pictures(container)):
+            if picture.pts is None or (previous is not None and picture.pts <= previous):
+                return False
+            if count == _PROBE_FRAMES:
+                break
+            previous = picture.pts
+    return True
