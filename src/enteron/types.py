@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +35,13 @@ def _check_span(start: int, stop: int, what: str) -> None:
             f"{what} [{start}, {stop}) is not a stretch of frames",
             "start must be 0 or more and stop must lie after it",
         )
+
+
+def _read_only(array: NDArray[Any]) -> NDArray[Any]:
+    """The same memory, not to be written through the result; the caller's own array stays as is."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
 
 
 def _check_label(label: str) -> None:
@@ -66,7 +73,10 @@ class Event:
 
 @dataclass(frozen=True, order=True, slots=True)
 class Segment:
-    """A stretch [start, stop) that carries a set of labels: an event of the official format."""
+    """A stretch [start, stop) that carries a set of labels: an event of the official format.
+
+    The set may be empty: real truth has rows that nobody labelled, and says so.
+    """
 
     start: int
     stop: int
@@ -74,10 +84,6 @@ class Segment:
 
     def __post_init__(self) -> None:
         _check_span(self.start, self.stop, "segment")
-        if not self.labels:
-            raise LabelError(
-                f"the segment at {self.start} has no label", "name at least one of the 17"
-            )
         for label in self.labels:
             _check_label(label)
         if len(set(self.labels)) != len(self.labels):
@@ -149,7 +155,7 @@ class FrameAxis:
             raise EnteronError(
                 "frame numbers do not increase strictly", "sort them and remove duplicates"
             )
-        frames.flags.writeable = False
+        frames = _read_only(frames)
         object.__setattr__(self, "frames", frames)
         # The commonest distance; the smaller one where two are equally common.
         step = int(np.bincount(np.minimum(steps, 1000)).argmax()) if steps.size else 1
@@ -194,8 +200,7 @@ class Scores:
                 f"{values[row, column]}",
                 "scores are probabilities from 0 to 1, and NaN means that the model failed",
             )
-        values.flags.writeable = False
-        object.__setattr__(self, "values", values)
+        object.__setattr__(self, "values", _read_only(values))
         if self.times is not None and self.times.shape != (len(self.axis),):
             raise EnteronError(
                 f"study {self.study} has {self.times.size} times for {len(self.axis)} frames",

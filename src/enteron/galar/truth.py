@@ -18,7 +18,9 @@ def truth_events(table: LabelTable, unit: FrameUnit) -> Annotation[FrameUnit]: .
 @overload
 def truth_events(table: LabelTable, unit: IndexUnit) -> Annotation[IndexUnit]: ...
 def truth_events(table: LabelTable, unit: Unit) -> Annotation[FrameUnit] | Annotation[IndexUnit]:
-    """The official truth of a study: one segment per run of an identical, non-empty label set.
+    """The official truth of a study: one segment per run of an identical label set.
+
+    Rows without any label make segments too, with an empty set, as in the official files.
 
     In frames a row holds up to the next stored frame, so that a study stored at every fifth frame
     has the same overlaps in both units. A hole in the numbering ends a run: nothing is known there.
@@ -43,9 +45,9 @@ def _segments(
     segments: list[Segment] = []
     for begin, end in zip(first.tolist(), last.tolist(), strict=True):
         code = int(sets[begin])
-        if code:
-            labels = names.setdefault(code, _named(values[begin]))
-            segments.append(Segment(int(starts[begin]), int(stops[end]), labels))
+        if code not in names:
+            names[code] = _named(values[begin])
+        segments.append(Segment(int(starts[begin]), int(stops[end]), names[code]))
     return tuple(segments)
 
 

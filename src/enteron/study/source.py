@@ -59,6 +59,8 @@ class Study(ABC):
                 f"study {self.id} has {len(self)} frames and cannot start at row {start}",
                 f"start between 0 and {len(self)}",
             )
+        if start == len(self):
+            return
         for frame in self._stream(start):
             self._account(frame)
             yield frame

@@ -25,6 +25,11 @@ class VideoFile(Study):
 
     The frames are counted by walking through the packets once, without decoding, since headers
     lie: their counts are estimates in some containers, and a cut-off file still states the whole.
+
+    Pictures find their number by their presentation stamp. Two containers have none worth the
+    name: AVI stamps packets in decoding order, which is wrong as soon as there are B-frames, and
+    an MPEG program stream stamps only some pictures. There the pictures are counted as they come
+    out, times follow from the stated rate, and reading one frame means decoding up to it.
     """
 
     def __init__(self, path: Path, study_id: str) -> None:
@@ -34,26 +39,20 @@ class VideoFile(Study):
             declared = container.streams.video[0].frames
         self._stamps = index.stamps
         self._time_base = index.time_base
-        super().__init__(study_id, FrameAxis(np.arange(len(index.stamps))), index.rate)
-        # An AVI stamps packets in decoding order, so with B-frames its stamps do not belong to the
-        # pictures. Then frames are counted as they come out, and only a constant rate is known.
-        self._stamped = _stamps_rise(path, study_id)
-        if not self._stamped and index.rate is None:
-            raise StudyError(
-                f"the video of study {study_id} has no usable presentation times",
-                "convert it with: ffmpeg -i VIDEO -fps_mode cfr VIDEO.mkv",
-            )
+        self._stamped = index.unique and _stamps_rise(path, study_id)
+        rate = index.constant_rate if self._stamped else index.stated_rate
+        super().__init__(study_id, FrameAxis(np.arange(len(index.stamps))), rate)
         self._cursor: _Cursor | None = None
         if declared and declared != len(self):
             self.notes = (f"the header promises {declared} frames, the file holds {len(self)}",)
 
     def times(self) -> NDArray[np.float64] | None:
-        if self.rate is not None:
+        if self.rate is not None or not self._stamped:
             return super().times()
         return (self._stamps - self._stamps[0]) * float(self._time_base)
 
     def _time(self, row: int) -> Fraction | None:
-        if self.rate is not None:
+        if self.rate is not None or not self._stamped:
             return super()._time(row)
         return int(self._stamps[row] - self._stamps[0]) * self._time_base
 
@@ -66,7 +65,8 @@ class VideoFile(Study):
 
     def _fetch(self, row: int) -> Frame:
         # Neighbours are often asked for one after the other: read on where that is cheaper.
-        if self._cursor is None or not 0 <= row - self._cursor.row <= 100:
+        near = 100 if self._stamped else len(self)
+        if self._cursor is None or not 0 <= row - self._cursor.row <= near:
             self.close()
             self._cursor = self._open_cursor(row)
         for frame in self._cursor:
@@ -142,16 +142,18 @@ class _Cursor:
 
     def _rows(self) -> Iterator[tuple[int, VideoFrame]]:
         stamps = self._video._stamps
+        if not self._video._stamped:
+            # A packet that does not decode leaves its place empty, so the count stays right.
+            places = enumerate(_pictures(self._container))
+            yield from ((row, picture) for row, picture in places if picture is not None)
+            return
         previous = -1
-        for count, picture in enumerate(_pictures(self._container)):
-            if not self._video._stamped:
-                row = count
-            elif picture.pts is None:
+        for picture in _pictures(self._container):
+            if picture is None or picture.pts is None:
                 continue
-            else:
-                row = int(np.searchsorted(stamps, picture.pts))
-                if row == stamps.size or stamps[row] != picture.pts:
-                    continue  # leftovers from before a seek point, with stamps of no packet
+            row = int(np.searchsorted(stamps, picture.pts))
+            if row == stamps.size or stamps[row] != picture.pts:
+                continue  # leftovers from before a seek point, with stamps of no packet
             if row <= previous:
                 raise StudyError(
                     f"the video of study {self._video.id} goes back in time at frame {row}",
@@ -188,8 +190,8 @@ def _said(error: BaseException) -> str:
     return str(text).lower()
 
 
-def _pictures(container: InputContainer) -> Iterator[VideoFrame]:
-    """Decoded pictures in presentation order; packets that do not decode are passed over."""
+def _pictures(container: InputContainer) -> Iterator[VideoFrame | None]:
+    """Decoded pictures in presentation order, and None for a packet that does not decode."""
     stream = container.streams.video[0]
     packets = container.demux(stream)
     while True:
@@ -200,33 +202,41 @@ def _pictures(container: InputContainer) -> Iterator[VideoFrame]:
         try:
             yield from packet.decode()
         except FFmpegError:
-            continue
+            yield None
 
 
 @dataclass(frozen=True)
 class _Index:
     stamps: NDArray[np.int64]  # presentation stamp of every frame, ascending, in ticks
+    unique: bool  # no two frames share a stamp, and none lacks one
     time_base: Fraction  # seconds per tick
-    rate: Fraction | None
+    stated_rate: Fraction | None
+    constant_rate: Fraction | None  # a stated rate that every stamp agrees with
 
 
 def _index(container: InputContainer, study_id: str) -> _Index:
     stream = container.streams.video[0]
     stamps: list[int] = []
+    unstamped = 0
     try:
         for packet in container.demux(stream):
             if packet.size and not packet.is_discard:
-                stamp = packet.pts if packet.pts is not None else packet.dts
-                if stamp is not None:
-                    stamps.append(stamp)
+                unstamped += packet.pts is None
+                stamps.append(packet.pts or 0)
     except FFmpegError:
         pass  # the file ends in the middle: what came before it is the study
     if not stamps or stream.time_base is None:
         raise StudyError(
             f"the video of study {study_id} holds no frames", "copy it again from its source"
         )
-    ordered = np.unique(np.array(stamps, dtype=np.int64))
-    return _Index(ordered, stream.time_base, _constant_rate(ordered, stream))
+    ordered = np.sort(np.array(stamps, dtype=np.int64))
+    return _Index(
+        ordered,
+        unstamped == 0 and bool((np.diff(ordered) > 0).all()),
+        stream.time_base,
+        stream.average_rate or stream.guessed_rate,
+        _constant_rate(ordered, stream),
+    )
 
 
 def _constant_rate(stamps: NDArray[np.int64], stream: VideoStream) -> Fraction | None:
@@ -246,6 +256,8 @@ def _stamps_rise(path: Path, study_id: str) -> bool:
     previous = None
     with _open(path, study_id) as container:
         for count, picture in enumerate(_pictures(container)):
+            if picture is None:
+                continue
             if picture.pts is None or (previous is not None and picture.pts <= previous):
                 return False
             if count == _PROBE_FRAMES:

@@ -1,0 +1,5 @@
+"""`python -m enteron`."""
+
+from enteron.cli import main
+
+main()

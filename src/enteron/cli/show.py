@@ -1,0 +1,47 @@
+"""Numbers as people read them, and progress only where somebody watches."""
+
+import sys
+from collections.abc import Iterable, Iterator, Sized
+from typing import TypeVar
+
+from rich.console import Console
+from rich.table import Table
+
+T = TypeVar("T")
+NONE = "-"
+
+
+def console() -> Console:
+    """Standard output; wide when it is a file, so that tables are not folded there."""
+    return Console() if sys.stdout.isatty() else Console(width=120)
+
+
+def table(title: str, *columns: str) -> Table:
+    """A table whose first column is text and whose others are numbers."""
+    made = Table(title=title, title_justify="left", title_style="bold", header_style="dim")
+    for number, column in enumerate(columns):
+        made.add_column(column, justify="right" if number else "left")
+    return made
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    """A figure, or a dash where it is not defined."""
+    return NONE if value is None else f"{value:.{digits}f}"
+
+
+def with_interval(value: float | None, interval: tuple[float, float] | None) -> str:
+    """A figure with its interval."""
+    if value is None or interval is None:
+        return number(value)
+    return f"{value:.3f} [{interval[0]:.3f}, {interval[1]:.3f}]"
+
+
+def progress(items: Iterable[T], what: str) -> Iterator[T]:
+    """The same items, with a progress bar on standard error when that is a terminal."""
+    if not sys.stderr.isatty():
+        yield from items
+        return
+    from rich.progress import track
+
+    total = len(items) if isinstance(items, Sized) else None
+    yield from track(items, what, total=total, console=Console(stderr=True), transient=True)

@@ -1,0 +1,1 @@
+"""Slow, literal implementations, written from the specification's text, to check against."""

@@ -1,0 +1,206 @@
+"""Folders of frames: names, numbers and damaged files."""
+
+import struct
+import zlib
+
+import cv2
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from enteron.errors import StudyError
+from enteron.study import open_study
+from enteron.study.picture import UnreadablePictureError, decode_picture
+from tests.making import picture, write_frames
+
+
+def png(image: np.ndarray) -> bytes:
+    return cv2.imencode(".png", image)[1].tobytes()
+
+
+def chunk(kind: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+
+def bomb(size: int) -> bytes:
+    """A PNG of a few bytes that claims size x size pixels."""
+    header = struct.pack(">IIBBBBB", size, size, 8, 2, 0, 0, 0)
+    body = chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(bytes(1000)))
+    return b"\x89PNG\r\n\x1a\n" + body + chunk(b"IEND", b"")
+
+
+def test_natural_order_gaps_and_any_digit_count(tmp_path):
+    for number, name in [(2, "a_2.png"), (10, "a_10.PNG"), (9, "a_0009.jpg"), (100, "A_100.JPEG")]:
+        write_frames(tmp_path, [number], name)
+    (tmp_path / "._a_2.png").write_bytes(b"macOS litter")
+    (tmp_path / "notes.txt").write_text("not a frame")
+    study = open_study(tmp_path)
+    assert study.numbers.tolist() == [2, 9, 10, 100]
+    assert [frame.time for frame in study] == [None] * 4
+    assert study.times() is None
+
+
+def test_the_number_is_the_last_one_in_the_name(tmp_path):
+    write_frames(tmp_path, [28955, 28957], "131368cc17e44240_{}.jpg")
+    assert open_study(tmp_path).numbers.tolist() == [28955, 28957]
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        ([], "holds no PNG or JPEG frames"),
+        (["cover.png", "f_1.png"], "'cover.png' .* does not end in a frame number"),
+        (["f_1.png", "f_01.png"], "'f_01.png' and 'f_1.png' .* are both frame 1"),
+        (["f_1.png", "f_1.jpg"], "are both frame 1"),
+        (["f_1.png", "g_2.png"], "mixes files named 'f_…' and 'g_…'"),
+        (["f_20260101123000123.png"], "does not end in a frame number"),
+    ],
+)
+def test_names_that_make_no_study(tmp_path, names, said):
+    for name in names:
+        (tmp_path / name).write_bytes(png(picture(1)))
+    with pytest.raises(StudyError, match=said):
+        open_study(tmp_path)
+
+
+def test_what_is_no_study_at_all(tmp_path):
+    with pytest.raises(StudyError, match="there is no 'x'"):
+        open_study(tmp_path / "x")
+    (tmp_path / "x.pdf").write_bytes(b"%PDF")
+    with pytest.raises(StudyError, match="neither a folder of frames nor a video"):
+        open_study(tmp_path / "x.pdf")
+
+
+def test_unreadable_frames_are_counted_kept_and_never_black(tmp_path):
+    write_frames(tmp_path, range(9), "f{}.png")
+    whole = (tmp_path / "f1.png").read_bytes()
+    damaged = {
+        1: (whole[: len(whole) // 2], "the PNG is cut off"),
+        3: (b"", "the file is empty"),
+        5: (b"just text", "the file is neither PNG nor JPEG"),
+        7: (bomb(60_000), "the file claims to hold 60000 x 60000 pixels"),
+    }
+    for number, (data, _) in damaged.items():
+        (tmp_path / f"f{number}.png").write_bytes(data)
+    study = open_study(tmp_path)
+    frames = list(study)
+    assert [frame.number for frame in frames] == list(range(9))
+    for frame in frames:
+        if frame.number in damaged:
+            assert frame.image is None
+            assert frame.problem == damaged[frame.number][1]
+        else:
+            assert frame.image is not None
+    assert study.unreadable == {number: said for number, (_, said) in damaged.items()}
+    assert study.frame(3).image is None
+
+
+def test_more_than_half_unreadable_refuses_the_study(tmp_path):
+    write_frames(tmp_path, range(10), "f{}.png")
+    for number in (0, 2, 4, 6, 8):
+        (tmp_path / f"f{number}.png").write_bytes(b"")
+    study = open_study(tmp_path)
+    assert len(list(study)) == 10  # exactly half still passes
+    (tmp_path / "f9.png").write_bytes(b"")
+    study = open_study(tmp_path)
+    with pytest.raises(StudyError, match=r"6 of 10 frames, the first is 0 \(the file is empty\)"):
+        list(study)
+
+
+@pytest.mark.parametrize("kind", ["gray", "rgba", "16 bit", "gray 16 bit"])
+def test_every_pixel_format_becomes_rgb(kind):
+    rgb = picture(21)
+    bgr = rgb[:, :, ::-1]
+    data = {
+        "gray": png(rgb[:, :, 0]),
+        "rgba": png(np.dstack([bgr, np.full(bgr.shape[:2], 255, np.uint8)])),
+        "16 bit": png(bgr.astype(np.uint16) * 257),
+        "gray 16 bit": png(rgb[:, :, 0].astype(np.uint16) * 257),
+    }[kind]
+    wanted = np.repeat(rgb[:, :, :1], 3, axis=2) if kind.startswith("gray") else rgb
+    np.testing.assert_array_equal(decode_picture(data), wanted)
+
+
+@settings(max_examples=300)
+@given(st.data())
+def test_a_damaged_png_is_refused_or_unharmed(data):
+    whole = png(picture(1234))
+    reference = decode_picture(whole)
+    at = data.draw(st.integers(0, len(whole) - 1))
+    mask = data.draw(st.integers(1, 255))
+    damaged = bytearray(whole)
+    damaged[at] ^= mask
+    try:
+        image = decode_picture(bytes(damaged))
+    except UnreadablePictureError:
+        return
+    np.testing.assert_array_equal(image, reference)
+
+
+@given(st.integers(0, 2000))
+def test_a_truncated_file_is_refused(length):
+    for kind in (".png", ".jpg"):
+        whole = cv2.imencode(kind, picture(77, 128))[1].tobytes()
+        with pytest.raises(UnreadablePictureError):
+            decode_picture(whole[: min(length, len(whole) - 3)])
+
+
+@given(st.binary(max_size=200))
+def test_no_bytes_make_the_decoder_raise_anything_else(data):
+    for start in (b"", b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff"):
+        try:
+            decode_picture(start + data)
+        except UnreadablePictureError:
+            continue
+
+
+def test_a_file_that_may_not_be_read_is_unreadable(tmp_path):
+    write_frames(tmp_path, range(3), "f{}.png")
+    (tmp_path / "f1.png").unlink()
+    (tmp_path / "f1.png").mkdir()  # root may read anything, but nobody can read a folder
+    study = open_study(tmp_path)
+    assert [frame.image is None for frame in study] == [False, True, False]
+    assert "cannot be opened" in study.unreadable[1]
+
+
+def test_orientation_tags_do_not_turn_pictures(tmp_path):
+    from PIL import Image
+
+    image = Image.fromarray(picture(5, 64)[:, :32].copy())
+    exif = image.getexif()
+    exif[0x0112] = 6
+    path = tmp_path / "f1.jpg"
+    image.save(path, exif=exif)
+    frame = open_study(tmp_path).frame(1)
+    assert frame.image is not None
+    assert frame.image.shape == (64, 32, 3)
+
+
+def test_mixed_sizes_are_handed_out_as_they_are(tmp_path):
+    write_frames(tmp_path, [1], "f{}.png", size=64)
+    write_frames(tmp_path, [2], "f{}.png", size=128)
+    assert [f.image.shape for f in open_study(tmp_path) if f.image is not None] == [
+        (64, 64, 3),
+        (128, 128, 3),
+    ]
+
+
+def test_memory_stays_flat_while_streaming(tmp_path):
+    """A hundred frames of 48 KB each: what is alive at any moment is about one of them."""
+    import tracemalloc
+
+    write_frames(tmp_path, range(100), "f{}.png", size=128)
+    study = open_study(tmp_path)
+    tracemalloc.start()
+    for _ in study:
+        pass
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 4 * 128 * 128 * 3
+
+
+def test_a_large_folder_opens_without_touching_its_files(tmp_path):
+    for number in range(3000):
+        (tmp_path / f"f{number}.png").symlink_to("nowhere")  # opening any of these would fail
+    assert len(open_study(tmp_path)) == 3000
