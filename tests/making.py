@@ -7,6 +7,7 @@ from pathlib import Path
 import av
 import cv2
 import numpy as np
+from av.video.stream import VideoStream
 
 from enteron.labels import LABELS
 
@@ -65,6 +66,7 @@ def write_video(
     """A video of `picture(0)`, `picture(1)`, …; `stamps` are milliseconds, for a variable rate."""
     with av.open(str(path), "w") as container:
         stream = container.add_stream(codec, rate=rate, options=options or {})
+        assert isinstance(stream, VideoStream)
         stream.width = stream.height = size
         stream.pix_fmt = "yuvj420p" if codec == "mjpeg" else "yuv420p"
         if stamps is not None:

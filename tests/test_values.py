@@ -126,7 +126,7 @@ def test_scores_name_the_frame_and_label_that_is_not_a_probability():
     with pytest.raises(EnteronError, match="shape"):
         Scores("s", axis, values[:, :5])
     with pytest.raises(EnteronError, match="one time per frame"):
-        Scores("s", axis, np.zeros((2, 17)), np.zeros(3))
+        Scores("s", axis, np.zeros((2, 17), np.float32), np.zeros(3))
 
 
 def test_errors_are_sentences_with_a_remedy_and_survive_worker_processes():

@@ -158,8 +158,8 @@ class FrameAxis:
         frames = _read_only(frames)
         object.__setattr__(self, "frames", frames)
         # The commonest distance; the smaller one where two are equally common.
-        step = int(np.bincount(np.minimum(steps, 1000)).argmax()) if steps.size else 1
-        object.__setattr__(self, "step", step)
+        lengths, counts = np.unique(steps, return_counts=True)
+        object.__setattr__(self, "step", int(lengths[counts.argmax()]) if steps.size else 1)
 
     def __len__(self) -> int:
         return self.frames.size

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from enteron.errors import LabelError
 from enteron.labels import LABELS, REGIONS
+from enteron.study.folder import MAX_NUMBER
 from enteron.types import FrameAxis
 
 # The files carry more: `section` (text), technical columns in six studies, labels outside the 17.
@@ -58,7 +59,7 @@ def read_label_table(path: Path, *, study: str | None = None, updated: bool = Fa
     cells = table.to_numpy()  # (rows, 2 + 17) float64; an empty cell is NaN
     labels = cells[:, 2:]
     counters = cells[:, :2]
-    whole = (counters >= 0) & (counters == np.floor(counters))
+    whole = (counters >= 0) & (counters <= MAX_NUMBER) & (counters == np.floor(counters))
     if not (whole.all() and ((labels == 0) | (labels == 1)).all()):
         raise _first_wrong_cell(path, study, header)
     return _ordered(study, counters.astype(np.int64), labels.astype(np.bool_), updated)
@@ -131,7 +132,8 @@ def _first_wrong_cell(path: Path, study: str, header: dict[str, str]) -> LabelEr
         if name in LABELS:
             good, wanted = cell.is_in([0.0, 1.0]), "label cells are 0 or 1"
         else:
-            good, wanted = (cell >= 0) & (cell == cell.floor()), f"'{name}' is a whole number"
+            good = (cell >= 0) & (cell <= MAX_NUMBER) & (cell == cell.floor())
+            wanted = f"'{name}' is a whole number"
         wrong = text.select(good.fill_null(value=False).not_().arg_true()).to_series()
         if wrong.len():
             row = int(wrong[0])

@@ -7,6 +7,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from enteron.errors import StudyError
 from enteron.study.picture import UnreadablePictureError, decode_picture
@@ -14,7 +15,7 @@ from enteron.study.source import RGB, Frame, Study
 from enteron.types import FrameAxis
 
 # `frame_000100.PNG`: everything up to the last digits is the prefix, the last digits the number.
-_NAME = re.compile(r"(?P<prefix>.*?)(?P<number>\d+)\.(?:png|jpe?g)", re.IGNORECASE)
+_NAME = re.compile(r"((?:.*\D)?)(\d+)\.(?:png|jpe?g)", re.IGNORECASE | re.DOTALL)
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg")
 MAX_NUMBER = 10**9  # frame numbers beyond this are dates or serial numbers
 
@@ -51,41 +52,40 @@ def is_image_name(name: str) -> bool:
 def frame_number(name: str) -> int | None:
     """The number at the end of an image's file name, or None when it has none."""
     match = _NAME.fullmatch(name)
-    return int(match["number"]) if match else None
+    return int(match[2]) if match else None
 
 
-def _numbered(path: Path, study_id: str) -> tuple[np.ndarray, list[str]]:
+def _numbered(path: Path, study_id: str) -> tuple[NDArray[np.int64], list[str]]:
     """Frame numbers, ascending, and the file name of each."""
-    # One pass over the directory without a stat per file: 130,000 names in a fraction of a second.
-    with os.scandir(path) as entries:
-        names = [entry.name for entry in entries if is_image_name(entry.name)]
+    # Names only, without a stat per file: 130,000 of them in a fraction of a second.
+    names = [name for name in os.listdir(path) if is_image_name(name)]  # noqa: PTH208
     if not names:
         raise StudyError(
             f"study {study_id} holds no PNG or JPEG frames",
             "give a folder whose images are named by number, such as frame_000001.png",
         )
-    by_number: dict[int, str] = {}
-    prefixes: set[str] = set()
-    for name in names:
-        match = _NAME.fullmatch(name)
-        if match is None or (number := int(match["number"])) > MAX_NUMBER:
-            raise StudyError(
-                f"'{name}' in study {study_id} does not end in a frame number",
-                "name frames like frame_000001.png, or move the file out of the folder",
-            )
-        other = by_number.setdefault(number, name)
-        if other != name:
-            raise StudyError(
-                f"'{min(other, name)}' and '{max(other, name)}' in study {study_id} are both "
-                f"frame {number}",
-                "keep one of them",
-            )
-        prefixes.add(match["prefix"].lower())
+    parts = [match.groups() if (match := _NAME.fullmatch(name)) else None for name in names]
+    numbers = np.array([int(part[1]) if part else -1 for part in parts], dtype=np.float64)
+    unnumbered = np.flatnonzero((numbers < 0) | (numbers > MAX_NUMBER))
+    if unnumbered.size:
+        raise StudyError(
+            f"'{names[unnumbered[0]]}' in study {study_id} does not end in a frame number",
+            "name frames like frame_000001.png, or move the file out of the folder",
+        )
+    prefixes = {part[0].lower() for part in parts if part}
     if len(prefixes) > 1:
         first, second = sorted(prefixes)[:2]
         raise StudyError(
             f"study {study_id} mixes files named '{first}…' and '{second}…'",
             "put each study in a folder of its own, its names differing only in the last number",
         )
-    ordered = sorted(by_number)
-    return np.array(ordered, dtype=np.int64), [by_number[number] for number in ordered]
+    order = np.argsort(numbers)
+    ordered = numbers[order].astype(np.int64)
+    twice = np.flatnonzero(np.diff(ordered) == 0)
+    if twice.size:
+        one, other = sorted(names[row] for row in order[twice[0] : twice[0] + 2])
+        raise StudyError(
+            f"'{one}' and '{other}' in study {study_id} are both frame {ordered[twice[0]]}",
+            "keep one of them",
+        )
+    return ordered, [names[row] for row in order]

@@ -1,0 +1,58 @@
+"""Opening a study of 130,000 frames: its folder of names, and its label file.
+
+The files are made on the spot: empty ones for the folder, since opening reads no picture.
+"""
+
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from enteron.galar.join import join_labels
+from enteron.galar.table import read_label_table
+from enteron.galar.truth import truth_events
+from enteron.study import open_study
+from enteron.types import Unit
+from tests.making import label_rows, write_labels
+
+FRAMES = 130_000
+ROUNDS = 5
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as name:
+        root = Path(name)
+        folder = root / "1"
+        folder.mkdir()
+        for number in np.random.default_rng(0).permutation(FRAMES):
+            (folder / f"frame_{5 * number:06d}.PNG").touch()
+        runs = [(13, ["stomach"]), (7, ["stomach", "blood"])] * (FRAMES // 20)
+        path = write_labels(root / "Labels" / "1.csv", label_rows(*runs), step=5)
+
+        table = read_label_table(path)
+        images = open_study(folder).numbers
+        print(f"{FRAMES:,} frames and label rows, medians of {ROUNDS} runs")
+        print(f"open the folder         {1000 * timed(lambda: open_study(folder)):8.1f} ms")
+        print(f"read the label file     {1000 * timed(lambda: read_label_table(path)):8.1f} ms")
+        print(f"join on frame           {1000 * timed(lambda: join_labels(table, images)):8.1f} ms")
+        print(
+            f"truth events            {1000 * timed(lambda: truth_events(table, Unit.FRAME)):8.1f} ms"
+        )
+        print(f"coverage of the join    {100 * join_labels(table, images).coverage:.1f} %")
+
+
+def timed(work: Callable[[], object]) -> float:
+    """Median seconds of several runs."""
+    seconds = []
+    for _ in range(ROUNDS):
+        begin = time.perf_counter()
+        work()
+        seconds.append(time.perf_counter() - begin)
+    return statistics.median(seconds)
+
+
+if __name__ == "__main__":
+    main()

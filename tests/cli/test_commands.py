@@ -1,0 +1,190 @@
+"""The commands as a person meets them: output, exit codes, and one sentence for every mistake."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests.making import label_rows, write_frames, write_labels
+
+TRUTH = {
+    "videos": [
+        {
+            "video_id": "1",
+            "events": [
+                {"start": 0, "end": 9, "label": ["stomach"]},
+                {"start": 10, "end": 19, "label": ["small intestine", "blood"]},
+            ],
+        }
+    ]
+}
+
+
+@pytest.fixture
+def files(tmp_path):
+    def write(name, content):
+        text = content if isinstance(content, str) else json.dumps(content)
+        (tmp_path / name).write_text(text)
+        return name
+
+    return write
+
+
+def test_help_is_there_for_every_command_with_an_example(enteron):
+    listed = enteron("--help").stdout
+    for command in ("demo", "check", "evaluate", "validate", "bench"):
+        assert command in listed
+        assert f"enteron {command}" in enteron(command, "--help").stdout.split("Example:")[1]
+
+
+def test_usage_errors_exit_with_2(enteron):
+    assert "Missing argument" in enteron("evaluate", code=2).stderr
+    assert "No such command" in enteron("evalute", code=2).stderr
+    assert "Invalid value" in enteron("evaluate", "a", "b", "--rate", "-1", code=2).stderr
+
+
+def test_version(enteron):
+    from enteron import __version__
+
+    assert enteron("--version").stdout.strip() == __version__
+
+
+def test_demo_scores_and_explains(enteron, tmp_path):
+    said = enteron("demo").stdout
+    assert "an empty file, on the same truth" in said
+    assert "How to read it" in said
+    assert list(tmp_path.iterdir()) == []
+    enteron("demo", "--out", "kept")
+    again = enteron("evaluate", "kept/truth.json", "kept/prediction.json").stdout
+    assert again.splitlines()[3] in said
+
+
+def test_evaluate_prints_tables_and_json(enteron, files):
+    files("t.json", TRUTH)
+    said = enteron("evaluate", "t.json", "t.json").stdout
+    for part in ("official", "an empty file", "false alarms / h", "small intestine", "assumed"):
+        assert part in said
+    figures = json.loads(enteron("evaluate", "t.json", "t.json", "--json").stdout)
+    assert figures["map"] == {"0.5": 1.0, "0.95": 1.0}
+    assert figures["empty"]["0.5"] == pytest.approx(14 / 17)
+    assert {"map", "empty", "present", "videos", "labels", "findings", "boundaries"} <= set(figures)
+    assert {"recall", "precision", "false_alarms_per_hour"} <= set(figures["findings"])
+    assert set(figures["videos"]) == {"1"}
+    assert len(figures["labels"]) == 17
+
+
+def test_evaluate_takes_a_folder_of_labels_in_either_unit(enteron, files, tmp_path):
+    rows = label_rows((10, ["stomach"]), (10, ["small intestine", "blood"]))
+    write_labels(tmp_path / "Labels" / "1.csv", rows, step=5)
+    files("rows.json", TRUTH)
+    (video,) = TRUTH["videos"]
+    scaled = [{**e, "start": 5 * e["start"], "end": 5 * e["end"] + 4} for e in video["events"]]
+    files("frames.json", {"videos": [{"video_id": "1", "events": scaled}]})
+    for prediction, unit in (("rows.json", "index"), ("frames.json", "frame")):
+        for truth in ("Labels", "."):
+            done = enteron("evaluate", truth, prediction, "--unit", unit, "--json")
+            assert json.loads(done.stdout)["map"]["0.95"] == 1.0
+    mixed = enteron("evaluate", "Labels", "rows.json")
+    assert "index or frame?" in mixed.stdout
+
+
+@pytest.mark.parametrize(
+    ("truth", "prediction", "said"),
+    [
+        (TRUTH, '{"videos":[]}', "lacks 1 of the truth's 1 studies, the first is 1"),
+        (TRUTH, '{"videos":[{"video_id":"1"', "ends in the middle, at line 1"),
+        ("", TRUTH, "t.json is empty"),
+        ('{"videos":[]}', '{"videos":[]}', "the truth holds no study"),
+    ],
+)
+def test_evaluate_refuses(enteron, files, truth, prediction, said):
+    done = enteron("evaluate", files("t.json", truth), files("p.json", prediction), code=1)
+    assert said in done.stderr
+    assert done.stdout == ""
+    assert done.stderr.startswith("enteron: ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_evaluate_refuses_files_that_are_not_there(enteron, files, tmp_path):
+    files("t.json", TRUTH)
+    assert "none.json cannot be read" in enteron("evaluate", "t.json", "none.json", code=1).stderr
+    (tmp_path / "empty").mkdir()
+    assert "holds no label files" in enteron("evaluate", "empty", "t.json", code=1).stderr
+    assert "p.json cannot be read" in enteron("evaluate", "t.json", "p.json", code=1).stderr
+
+
+def test_validate(enteron, files):
+    files("t.json", TRUTH)
+    assert "t.json is valid: 1 studies, 2 events." in enteron("validate", "t.json").stdout
+    assert "is valid" in enteron("validate", "t.json", "--truth", "t.json").stdout
+    noted = {
+        "videos": [
+            {"video_id": "1", "events": [{"start": 1, "end": 1, "label": [], "score": 1}]},
+            {"video_id": "2", "events": []},
+        ]
+    }
+    said = enteron("validate", files("n.json", noted)).stdout
+    assert "'score' is not part of the format; events rank by their order only" in said
+    assert "1 events carry no label" in said
+    assert "1 studies have no events, the first is 2" in said
+    done = enteron("validate", "n.json", "--truth", "t.json", code=1)
+    assert "has 1 studies that the truth does not know, the first is 2" in done.stderr
+
+
+def test_validate_names_the_first_wrong_event(enteron, files):
+    bad = {"videos": [{"video_id": "x", "events": [{"start": 5, "end": 2, "label": ["blood"]}]}]}
+    done = enteron("validate", files("bad.json", bad), code=1)
+    assert done.stderr.startswith("enteron: study x, event 1: 'start' 5 lies after 'end' 2")
+    assert done.stdout == ""
+
+
+def test_check(enteron, tmp_path):
+    rows = label_rows((20, ["stomach"]), (4, ["stomach", "blood"]))
+    write_frames(tmp_path / "data" / "Galar_Frames_1_to_10" / "1", range(0, 120, 5))
+    write_labels(tmp_path / "data" / "Labels" / "1.csv", rows, step=5)
+    said = enteron("check", "data").stdout
+    assert "no problems" in said
+    assert "100.0 %" in said
+    assert "frames 0 to 115 in steps of 5" in said
+    write_frames(tmp_path / "data" / "2", range(5))
+    write_labels(tmp_path / "data" / "Labels" / "2.csv", rows)
+    (tmp_path / "data" / "2" / "frame_000003.PNG").write_bytes(b"")
+    done = enteron("check", "data", "--decode", code=1)
+    assert "5 of 24 label rows have an image" in " ".join(done.stdout.split())
+    assert "1 frames cannot be read" in " ".join(done.stdout.split())
+    content = json.loads(enteron("check", "data", "--json", code=1).stdout)
+    assert content["problems"] == 1
+    assert [report["study"] for report in content["studies"]] == ["1", "2"]
+    assert content["studies"][0]["positives"]["blood"] == 4
+
+
+def test_check_refuses(enteron, tmp_path):
+    assert "there is no folder 'none'" in enteron("check", "none", code=1).stderr
+    (tmp_path / "empty").mkdir()
+    assert "holds no studies" in enteron("check", "empty", code=1).stderr
+
+
+def test_no_machine_s_path_in_what_is_printed(enteron, tmp_path):
+    home = tmp_path / "patient_jane_doe"
+    write_frames(home / "7", range(3))
+    (home / "Labels").mkdir()
+    (home / "Labels" / "7.csv").write_text("nonsense")
+    done = enteron("check", home, code=1)
+    assert "jane" not in done.stdout + done.stderr
+    assert "jane" not in enteron("evaluate", home, home / "p.json", code=1).stderr
+
+
+def test_bench_lists_and_refuses(enteron):
+    assert "metrics" in enteron("bench").stdout
+    done = enteron("bench", "metric", code=1)
+    assert "there is no benchmark 'metric'; did you mean 'metrics'" in done.stderr
+
+
+def test_output_into_a_closed_pipe_ends_quietly(tmp_path, files):
+    files("t.json", TRUTH)
+    command = f"{sys.executable} -m enteron evaluate t.json t.json | head -1"
+    done = subprocess.run(
+        ["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
+    assert "Traceback" not in done.stderr
