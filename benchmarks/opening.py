@@ -35,13 +35,15 @@ def main() -> None:
         table = read_label_table(path)
         images = open_study(folder).numbers
         print(f"{FRAMES:,} frames and label rows, medians of {ROUNDS} runs")
-        print(f"open the folder         {1000 * timed(lambda: open_study(folder)):8.1f} ms")
-        print(f"read the label file     {1000 * timed(lambda: read_label_table(path)):8.1f} ms")
-        print(f"join on frame           {1000 * timed(lambda: join_labels(table, images)):8.1f} ms")
-        print(
-            f"truth events            {1000 * timed(lambda: truth_events(table, Unit.FRAME)):8.1f} ms"
-        )
-        print(f"coverage of the join    {100 * join_labels(table, images).coverage:.1f} %")
+        steps: dict[str, Callable[[], object]] = {
+            "open the folder": lambda: open_study(folder),
+            "read the label file": lambda: read_label_table(path),
+            "join on frame": lambda: join_labels(table, images),
+            "truth events": lambda: truth_events(table, Unit.FRAME),
+        }
+        for step, work in steps.items():
+            print(f"{step:22} {1000 * timed(work):8.1f} ms")
+        print(f"coverage of the join   {100 * join_labels(table, images).coverage:.1f} %")
 
 
 def timed(work: Callable[[], object]) -> float:
