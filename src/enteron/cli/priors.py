@@ -1,0 +1,99 @@
+"""`enteron priors fit`: measure the statistics of annotated studies once, for phantom and decoder."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(help="Statistics of real annotation.", no_args_is_help=True)
+
+GALAR_STRIDES = ("1-38=5", "39-60=1", "61-80=5")
+"""Galar stores every fifth frame of studies 1-38 and 61-80, and every frame of 39-60."""
+
+
+@app.callback()
+def _group() -> None:
+    """Statistics of real annotation."""  # keeps `fit` a subcommand while it is the only one
+
+
+@app.command()
+def fit(
+    truth: Annotated[Path, typer.Argument(help="Official JSON of events in row numbers.")],
+    out: Annotated[Path, typer.Option(help="File to write the priors to.")],
+    stride_of: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="IDS=N",
+            help="Original frames per stored row, as 7=5 or 39-60=1; repeat it. "
+            "Without it: as Galar stores its 80 studies.",
+        ),
+    ] = None,
+    source: Annotated[
+        str | None, typer.Option(help="Where the annotation comes from; kept in the file.")
+    ] = None,
+    published: Annotated[
+        bool, typer.Option(help="Prefer the published figures of all 80 Galar studies where known.")
+    ] = True,
+) -> None:
+    """Fit priors to annotated studies.
+
+    Example: enteron priors fit events.json --out priors.json
+    """
+    from enteron.priors import save_priors
+    from enteron.priors.fit import fit_priors
+
+    annotations = _read_truth(truth)
+    strides = _strides([a.study for a in annotations], stride_of or GALAR_STRIDES)
+    named = f"{truth.name} ({len(annotations)} studies)" if source is None else source
+    save_priors(fit_priors(annotations, strides, named, published), out)
+    typer.echo(f"{out}: priors of {len(annotations)} studies")
+
+
+def _strides(studies: list[str], rules: list[str] | tuple[str, ...]) -> dict[str, int]:
+    """The stride of each study that a rule names; `39-60=1` names a range, `a=5` one study."""
+    from enteron.errors import ConfigError
+
+    found: dict[str, int] = {}
+    for rule in rules:
+        names, _, number = rule.rpartition("=")
+        if not names or not number.isdigit() or int(number) < 1:
+            raise ConfigError(
+                f"--stride-of {rule} is not understood",
+                "write studies, '=' and a whole number, as 39-60=1",
+            )
+        first, dash, last = names.partition("-")
+        span = range(0)
+        if dash and first.isdigit() and last.isdigit():
+            span = range(int(first), int(last) + 1)
+        for study in studies:
+            if study == names or (study.isdigit() and int(study) in span):
+                found[study] = int(number)
+    return found
+
+
+def _read_truth(path: Path):  # noqa: ANN202 - replaced at merge
+    """Annotation in rows. To be replaced by the reader of `enteron.galar.submission` at merge."""
+    import json
+
+    from enteron.errors import SubmissionError
+    from enteron.types import Annotation, Segment, Unit
+
+    try:
+        videos = json.loads(path.read_text(encoding="utf-8"))["videos"]
+        return [
+            Annotation(
+                str(video["video_id"]),
+                Unit.INDEX,
+                tuple(
+                    Segment(int(e["start"]), int(e["end"]) + 1, tuple(e["label"]))
+                    for e in video["events"]
+                    if e["label"]  # Galar's study 6 begins with a row that has no label at all
+                ),
+            )
+            for video in videos
+        ]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise SubmissionError(
+            f"{path} cannot be read as events ({type(error).__name__}: {error})",
+            "give the official JSON with 'videos', each with 'video_id' and 'events'",
+        ) from error
