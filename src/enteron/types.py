@@ -66,7 +66,10 @@ class Event:
 
 @dataclass(frozen=True, order=True, slots=True)
 class Segment:
-    """A stretch [start, stop) that carries a set of labels: an event of the official format."""
+    """A stretch [start, stop) that carries a set of labels: an event of the official format.
+
+    The set may be empty: real truth has rows that nobody labelled, and says so.
+    """
 
     start: int
     stop: int
@@ -74,10 +77,6 @@ class Segment:
 
     def __post_init__(self) -> None:
         _check_span(self.start, self.stop, "segment")
-        if not self.labels:
-            raise LabelError(
-                f"the segment at {self.start} has no label", "name at least one of the 17"
-            )
         for label in self.labels:
             _check_label(label)
         if len(set(self.labels)) != len(self.labels):
@@ -192,7 +191,7 @@ class Scores:
             raise EnteronError(
                 f"study {self.study}, frame {self.axis.frames[row]}: '{LABELS[column]}' has score "
                 f"{values[row, column]}",
-                "scores are probabilities from 0 to 1; NaN means that the model or its input failed",
+                "scores are probabilities from 0 to 1, and NaN means that the model failed",
             )
         values.flags.writeable = False
         object.__setattr__(self, "values", values)

@@ -1,9 +1,12 @@
-"""`enteron priors fit`: measure the statistics of annotated studies once, for phantom and decoder."""
+"""`enteron priors fit`: statistics of annotated studies, for phantom and decoder."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from enteron.types import Annotation, IndexUnit
 
 app = typer.Typer(help="Statistics of real annotation.", no_args_is_help=True)
 
@@ -71,29 +74,24 @@ def _strides(studies: list[str], rules: list[str] | tuple[str, ...]) -> dict[str
     return found
 
 
-def _read_truth(path: Path):  # noqa: ANN202 - replaced at merge
-    """Annotation in rows. To be replaced by the reader of `enteron.galar.submission` at merge."""
+def _read_truth(path: Path) -> "list[Annotation[IndexUnit]]":
+    """Annotation in rows. To be replaced by `enteron.galar.submission.read_events` at merge."""
     import json
 
     from enteron.errors import SubmissionError
     from enteron.types import Annotation, Segment, Unit
 
+    annotations: list[Annotation[IndexUnit]] = []
     try:
-        videos = json.loads(path.read_text(encoding="utf-8"))["videos"]
-        return [
-            Annotation(
-                str(video["video_id"]),
-                Unit.INDEX,
-                tuple(
-                    Segment(int(e["start"]), int(e["end"]) + 1, tuple(e["label"]))
-                    for e in video["events"]
-                    if e["label"]  # Galar's study 6 begins with a row that has no label at all
-                ),
+        for video in json.loads(path.read_text(encoding="utf-8"))["videos"]:
+            segments = tuple(
+                Segment(int(e["start"]), int(e["end"]) + 1, tuple(e["label"]))
+                for e in video["events"]
             )
-            for video in videos
-        ]
+            annotations.append(Annotation(str(video["video_id"]), Unit.INDEX, segments))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise SubmissionError(
             f"{path} cannot be read as events ({type(error).__name__}: {error})",
             "give the official JSON with 'videos', each with 'video_id' and 'events'",
         ) from error
+    return annotations

@@ -1,5 +1,6 @@
 """Fitting landmarks: how many runs, how long, and where they lie around the change of region."""
 
+import itertools
 from collections import Counter
 from collections.abc import Sequence
 
@@ -32,7 +33,7 @@ def changes(study: Observed, before: str, after: str) -> list[int]:
     stays = study.stays()
     rows = [
         start
-        for (last, _, _), (region, start, _) in zip(stays, stays[1:], strict=False)
+        for (last, _, _), (region, start, _) in itertools.pairwise(stays)
         if last < region and (last == early or region == late)
     ]
     if stays and stays[0][0] == late:
@@ -78,7 +79,7 @@ def _fit_landmark(label: str, studies: Sequence[Observed], published: bool) -> L
         needs &= {region for region in needs if study.shows(region)}
         runs.append(len(spans))
         lengths += [stop - start for start, stop in spans]
-        gaps += [b[0] - a[1] for a, b in zip(spans, spans[1:], strict=False)]
+        gaps += [b[0] - a[1] for a, b in itertools.pairwise(spans)]
         main, change = min(
             ((i, row) for i in range(len(spans)) for row in changes(study, before, after)),
             key=lambda pair: abs(distance_to(spans[pair[0]], pair[1])),

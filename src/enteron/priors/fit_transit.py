@@ -1,5 +1,6 @@
 """Fitting what concerns the way through the regions: presence, durations, back-steps."""
 
+import itertools
 import math
 from collections.abc import Sequence
 
@@ -117,11 +118,11 @@ def fit_back_steps(studies: Sequence[Observed], source: str, published: bool) ->
     shorter: list[float] = []
     longer: list[float] = []
     early = steps = showing = 0
-    borders = dict.fromkeys(REGIONS[1:], 0)
+    borders: dict[str, int] = dict.fromkeys(REGIONS[1:], 0)
     for study in studies:
         stays = study.stays()
         crossed: set[str] = set()
-        for (region, start, stop), (back, begin, end) in zip(stays, stays[1:], strict=False):
+        for (region, start, stop), (back, begin, end) in itertools.pairwise(stays):
             if back >= region:
                 continue
             later, earlier = (stop - start) * study.stride, (end - begin) * study.stride

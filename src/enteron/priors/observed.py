@@ -1,5 +1,6 @@
 """One annotated study as a matrix of rows and labels, and what can be read off it."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -33,7 +34,7 @@ class Observed:
         """(region, start, stop) of every uninterrupted stay; rows without a region are left out."""
         cuts = np.flatnonzero(np.diff(self.region)) + 1
         edges = [0, *cuts.tolist(), self.region.size]
-        spans = zip(edges[:-1], edges[1:], strict=True)
+        spans = itertools.pairwise(edges)
         return [(int(self.region[a]), a, b) for a, b in spans if self.region[a] >= 0]
 
 
