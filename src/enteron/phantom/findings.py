@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from enteron.labels import COLUMN, REGIONS
 from enteron.phantom.landmarks import shrunk
+from enteron.priors.fit_findings import split_bursts
 from enteron.priors.observed import Spans, runs_of
 from enteron.priors.value import Finding, Priors
 
@@ -33,39 +34,58 @@ def draw_findings(
 ) -> None:
     """Set the columns of the findings shown in `labels` (rows, 17), whose regions are set.
 
-    Rare findings come first. Each run of an earlier finding decides by itself whether the finding
-    being drawn is on it, with the share seen in studies that show both. So the share of a's rows
-    that show b is kept for a rarer than b; the other direction follows from how much there is of
-    each. Pairs seen together in fewer than `known_from` studies are left to chance.
+    Rare findings come first, and their runs decide whether the next finding is on them. So the
+    share of a's rows that show b is kept for a rarer than b; the other direction follows from how
+    much there is of each. Pairs seen together in fewer than `known_from` studies are left to
+    chance.
     """
     place = {region: np.flatnonzero(labels[:, COLUMN[region]]) for region in REGIONS}
     prior = priors.findings.labels
     order = sorted(shown, key=lambda label: (prior[label].rows, label))
     for number, label in enumerate(order):
         finding = prior[label]
-        on = np.zeros(len(labels), dtype=np.bool_)
-        off = np.zeros(len(labels), dtype=np.bool_)
-        hosted: list[Spans] = []
-        for other in order[:number]:
-            together = priors.cooccurrence.both.get(other, {}).get(label)
-            if together is None or together.studies < known_from:
-                continue
-            spans = runs_of(labels[:, COLUMN[other]])
-            chosen = rng.random(len(spans)) < together.share
-            on |= _mask(spans[chosen], len(labels))
-            off |= _mask(spans[~chosen], len(labels))
-            hosted.append(spans[chosen])
+        known = {a: priors.cooccurrence.both.get(a, {}).get(label) for a in order[:number]}
+        shares = {a: t.share for a, t in known.items() if t and t.studies >= known_from}
+        allowed = np.zeros(len(labels), dtype=np.bool_)
+        for region in _regions(place, finding):
+            allowed[place[region]] = True
+        on, decided = _decide(labels, shares, allowed, rng)
         runs = _draw_runs(finding, shrink, rng)
         column = on.copy()
-        if hosted and (spans := np.concatenate(hosted)).size:
-            runs = _spread_from(column, spans, runs, rng)
-        _place_bursts(
-            column, runs, place, finding, priors.findings.burst_gap * shrink, fullest, rng
-        )
-        column &= on | ~off
+        apart = priors.findings.burst_gap * shrink
+        if on.any():
+            runs = _grow(column, split_bursts(runs_of(on), int(apart)), runs, rng)
+        _place_bursts(column, runs, place, finding, apart, fullest, rng)
+        column &= (on | ~decided) & allowed
         if not column.any():
-            column[_one_row(place, finding, off, rng)] = True
+            column[_one_row(allowed, decided, rng)] = True
         labels[:, COLUMN[label]] = column
+
+
+def _decide(
+    labels: NDArray[np.bool_],
+    shares: dict[str, float],
+    allowed: NDArray[np.bool_],
+    rng: np.random.Generator,
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Rows of other findings that must show the one being drawn, and all rows that are decided.
+
+    Run by run, so that a companion is there for the whole of a run. The strongest pair decides
+    first; where findings overlap, a weaker one makes up the share it wants on the rows left to it.
+    """
+    on = np.zeros(len(labels), dtype=np.bool_)
+    decided = np.zeros(len(labels), dtype=np.bool_)
+    for other, share in sorted(shares.items(), key=lambda item: (-item[1], item[0])):
+        rows = labels[:, COLUMN[other]]
+        free = rows & ~decided & allowed
+        left = int(free.sum())
+        if left:
+            wanted = (share * int(rows.sum()) - int((rows & on).sum())) / left
+            spans = runs_of(rows)
+            chosen = spans[rng.random(len(spans)) < wanted]
+            on |= _mask(chosen, len(labels)) & free
+        decided |= rows
+    return on, decided
 
 
 def _mask(spans: Spans, rows: int) -> NDArray[np.bool_]:
@@ -86,21 +106,25 @@ def _draw_runs(finding: Finding, shrink: float, rng: np.random.Generator) -> Run
     )
 
 
-def _spread_from(
-    column: NDArray[np.bool_], hosts: Spans, runs: Runs, rng: np.random.Generator
+def _grow(
+    column: NDArray[np.bool_], hosts: list[Spans], runs: Runs, rng: np.random.Generator
 ) -> Runs:
-    """Give each host one of the drawn runs, grown around it; the runs that are left over.
+    """Let bursts of companion runs stand for as many drawn bursts; the bursts that are left.
 
-    Without this every companion run would come on top of the drawn number.
+    Otherwise every companion would come on top of the drawn number. A companion run grows around
+    its host to the length of a run of the burst that it stands for.
     """
-    used = min(len(hosts), runs.lengths.size)
-    hosts = hosts[:used]
-    spare = np.maximum(runs.lengths[-used:] - (hosts[:, 1] - hosts[:, 0]), 0)
-    ahead = (rng.random(used) * (spare + 1)).astype(np.int64)
-    start = np.maximum(hosts[:, 0] - ahead, 0)
-    stop = np.minimum(hosts[:, 1] + spare - ahead, column.size)
+    first = int(runs.burst[-1]) + 1 - len(hosts)
+    left = int(np.searchsorted(runs.burst, max(first, 0)))
+    spans = np.concatenate(hosts)
+    spare = np.zeros(len(spans), dtype=np.int64)
+    used = min(len(spans), runs.lengths.size - left)
+    spare[:used] = runs.lengths[left : left + used]
+    spare = np.maximum(spare - (spans[:, 1] - spans[:, 0]), 0)
+    ahead = (rng.random(len(spans)) * (spare + 1)).astype(np.int64)
+    start = np.maximum(spans[:, 0] - ahead, 0)
+    stop = np.minimum(spans[:, 1] + spare - ahead, column.size)
     column |= _mask(np.column_stack([start, stop]), column.size)
-    left = runs.lengths.size - used
     return Runs(runs.burst[:left], runs.lengths[:left], runs.gaps[:left])
 
 
@@ -116,10 +140,9 @@ def _place_bursts(
     """Set the runs in `column`, each burst in a region drawn by the finding's odds."""
     if not runs.lengths.size:
         return
-    regions = [r for r in REGIONS if place[r].size and finding.region[r] > 0]
-    if not regions:
-        return
-    odds = np.array([finding.region[r] for r in regions])
+    regions = _regions(place, finding)
+    odds = np.array([finding.region[r] * np.sqrt(place[r].size) for r in regions])
+    odds = np.maximum(odds, 1e-12)  # a study that has none of the finding's regions
     chosen = rng.choice(len(regions), size=int(runs.burst[-1]) + 1, p=odds / odds.sum())
     for i, region in enumerate(regions):
         inside = chosen[runs.burst] == i
@@ -127,6 +150,12 @@ def _place_bursts(
             part = Runs(runs.burst[inside], runs.lengths[inside], runs.gaps[inside])
             spans = _lay_out(part, place[region].size, burst_gap, fullest, rng)
             column[place[region][_mask(spans, place[region].size)]] = True
+
+
+def _regions(place: dict[str, Rows], finding: Finding) -> list[str]:
+    """Regions of the study in which the finding can be; all of them if that is none."""
+    there = [region for region in REGIONS if place[region].size]
+    return [region for region in there if finding.region[region] > 0] or there
 
 
 def _lay_out(
@@ -155,11 +184,9 @@ def _lay_out(
 
 
 def _one_row(
-    place: dict[str, Rows], finding: Finding, off: NDArray[np.bool_], rng: np.random.Generator
+    allowed: NDArray[np.bool_], decided: NDArray[np.bool_], rng: np.random.Generator
 ) -> int:
     """A row for a finding that lost all of its own to others."""
-    best = max(REGIONS, key=lambda region: (place[region].size > 0, finding.region[region]))
-    rows = place[best]
-    free = rows[~off[rows]] if rows.size else rows
-    choice = free if free.size else rows if rows.size else np.arange(off.size)
-    return int(choice[int(rng.integers(choice.size))])
+    free = np.flatnonzero(allowed & ~decided)
+    rows = free if free.size else np.flatnonzero(allowed)
+    return int(rows[int(rng.integers(rows.size))])

@@ -43,7 +43,7 @@ class TimelineOptions(Options):
     fullest: float = Field(default=0.6, gt=0, le=1)
     """Share of a region that the bursts of one finding may take up, gaps included."""
 
-    known_from: int = Field(default=3, ge=1)
+    known_from: int = Field(default=5, ge=1)
     """Studies that must show two findings for their common rows to be drawn as measured."""
 
 

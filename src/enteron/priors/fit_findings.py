@@ -20,7 +20,8 @@ def fit_findings(studies: Sequence[Observed], source: str) -> Findings:
     """All nine findings."""
     return Findings(
         source=source,
-        unit="rows; bursts, rows: per study that shows the finding; runs: per burst; region: odds",
+        unit="rows; bursts, rows: per study that shows the finding; runs: per burst, each study "
+        "weighing the same; region: odds, times the root of the region's rows",
         burst_gap=BURST_GAP,
         labels={label: _fit_finding(label, studies) for label in FINDINGS},
     )
@@ -37,11 +38,12 @@ def split_bursts(spans: Spans, gap: int) -> list[Spans]:
 def _fit_finding(label: str, studies: Sequence[Observed]) -> Finding:
     bursts: list[int] = []
     runs: list[int] = []
+    weights: list[float] = []
     lengths: list[int] = []
     gaps: list[int] = []
     rows: list[int] = []
     shares: list[NDArray[np.float64]] = []
-    visited: list[NDArray[np.bool_]] = []
+    roots: list[NDArray[np.float64]] = []
     for study in studies:
         spans = study.runs(label)
         if not len(spans):
@@ -49,6 +51,7 @@ def _fit_finding(label: str, studies: Sequence[Observed]) -> Finding:
         parts = split_bursts(spans, BURST_GAP)
         bursts.append(len(parts))
         runs += [len(part) for part in parts]
+        weights += [1 / len(parts)] * len(parts)
         lengths += (spans[:, 1] - spans[:, 0]).tolist()
         gaps += (spans[1:, 0] - spans[:-1, 1]).tolist()
         where = study.region[study.labels[:, COLUMN[label]]]
@@ -56,30 +59,35 @@ def _fit_finding(label: str, studies: Sequence[Observed]) -> Finding:
         rows.append(where.size)
         if counts.sum():
             shares.append(counts / counts.sum())
-            visited.append(np.array([study.shows(region) for region in REGIONS]))
+            inside = study.region[study.region >= 0]
+            roots.append(np.sqrt(np.bincount(inside, minlength=len(REGIONS))))
     return Finding(
         bursts=fit_sizes(bursts),
-        runs=fit_sizes(runs),
+        runs=fit_sizes(runs, weights),
         lengths=fit_sizes(lengths),
         gaps_inside=fit_sizes([gap for gap in gaps if gap <= BURST_GAP]),
         gaps_between=fit_sizes([gap for gap in gaps if gap > BURST_GAP]),
         rows=significant(float(np.mean(rows))) if rows else 0.0,
-        region=_region_odds(shares, visited),
+        region=_region_odds(shares, roots),
     )
 
 
 def _region_odds(
-    shares: list[NDArray[np.float64]], visited: list[NDArray[np.bool_]]
+    shares: list[NDArray[np.float64]], roots: list[NDArray[np.float64]]
 ) -> dict[str, float]:
-    """Odds whose renormalisation over each study's own regions gives the mean shares seen."""
+    """Odds which, times the root of each study's rows per region, give the mean shares seen.
+
+    The root, since a longer stay draws more of a finding, but not in proportion: for eight of the
+    nine findings it predicts the studies' own shares better than either extreme or nearly so.
+    """
     odds = np.full(len(REGIONS), 1 / len(REGIONS))
     if shares:
-        seen, there = np.array(shares), np.array(visited)
+        seen, root = np.array(shares), np.array(roots)
         for _ in range(200):  # each step is the update of iterative proportional fitting
-            expected = there * odds / np.maximum((there * odds).sum(axis=1, keepdims=True), 1e-12)
+            expected = root * odds / np.maximum((root * odds).sum(axis=1, keepdims=True), 1e-300)
             odds *= seen.mean(axis=0) / np.maximum(expected.mean(axis=0), 1e-12)
             odds /= odds.sum()
-    return {region: round(float(odds[i]), 4) for i, region in enumerate(REGIONS)}
+    return {region: significant(float(odds[i])) for i, region in enumerate(REGIONS)}
 
 
 def fit_cooccurrence(studies: Sequence[Observed], source: str) -> Cooccurrence:

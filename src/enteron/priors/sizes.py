@@ -57,37 +57,42 @@ class Sizes(Options):
         return float(np.exp(np.interp(rest, LEVELS, np.log(self.quantiles))))
 
 
-def fit_sizes(values: ArrayLike) -> Sizes:
-    """The distribution of the values, which are whole numbers from 1."""
-    sizes = np.sort(np.asarray(values, dtype=np.int64))
-    above = sizes[sizes > 1]
-    if above.size == 0:
+def fit_sizes(values: ArrayLike, weights: ArrayLike | None = None) -> Sizes:
+    """The distribution of the values, which are whole numbers from 1; equal weights by default."""
+    sizes = np.asarray(values, dtype=np.int64)
+    weight = np.ones(sizes.size) if weights is None else np.asarray(weights, dtype=np.float64)
+    more = sizes > 1
+    if not more.any():
         # Nothing above 1 was seen: 2 is the nearest size that could have been.
         two = tuple(1.5 + level for level in LEVELS)
         single = 1.0 if sizes.size else 0.0
         return Sizes(n=sizes.size, single=single, log_mean=math.log(2), log_sd=0, quantiles=two)
+    above, share = sizes[more], weight[more] / weight[more].sum()
     logs = np.log(above)
+    mean = float(share @ logs)
+    # Unbiased for equal weights: one minus the sum of squares is then (n - 1) / n.
+    freedom = 1 - float(share @ share)
+    spread = math.sqrt(float(share @ (logs - mean) ** 2) / freedom) if above.size > 1 else 0.0
     return Sizes(
         n=sizes.size,
-        single=round(float(np.mean(sizes == 1)), 4),
-        log_mean=round(float(logs.mean()), 4),
-        log_sd=round(float(logs.std(ddof=1)), 4) if above.size > 1 else 0.0,
-        quantiles=tuple(significant(q) for q in _spread_quantiles(above)),
+        single=round(float(weight[~more].sum() / weight.sum()), 4),
+        log_mean=round(mean, 4),
+        log_sd=round(spread, 4),
+        quantiles=tuple(significant(q) for q in _spread_quantiles(above, share)),
     )
 
 
-def _spread_quantiles(values: NDArray[np.int64]) -> NDArray[np.float64]:
+def _spread_quantiles(values: NDArray[np.int64], share: NDArray[np.float64]) -> NDArray[np.float64]:
     """Quantiles with each whole number k spread evenly over [k - 0.5, k + 0.5).
 
     So that rounding a value interpolated between two quantiles returns k as often as it was seen.
     """
-    whole, counts = np.unique(values, return_counts=True)
-    reached = np.cumsum(counts) / values.size
-    before = reached - counts / values.size
-    level = np.column_stack([before, reached]).ravel()
+    whole, which = np.unique(values, return_inverse=True)
+    each = np.bincount(which, weights=share)
+    reached = np.cumsum(each)
+    level = np.column_stack([reached - each, reached]).ravel()
     edge = np.column_stack([whole - 0.5, whole + 0.5]).ravel()
-    # Between two values nothing was seen, so the level stands still: interp takes the lower edge
-    # there only if levels increase, hence the nudge.
+    # Between two values nothing was seen, so the level stands still; `interp` wants it to rise.
     return np.interp(LEVELS, level + 1e-12 * np.arange(level.size), edge)
 
 

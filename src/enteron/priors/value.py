@@ -152,12 +152,13 @@ class Finding(Options):
     """Runs of one finding, in bursts."""
 
     bursts: Sizes  # per study that shows the finding
-    runs: Sizes  # per burst
+    runs: Sizes  # per burst, each study weighing the same
     lengths: Sizes  # rows per run
     gaps_inside: Sizes  # rows between the runs of a burst
     gaps_between: Sizes  # rows between bursts
     rows: float = Field(ge=0)  # mean per study that shows the finding
-    # Odds of a row of the finding to lie in each region, for a study that has all five.
+    # Odds of a row of the finding to lie in each region, to be multiplied by the root of the
+    # region's rows in the study at hand.
     region: Annotated[dict[str, float], _named(*REGIONS)]
 
 
