@@ -1,0 +1,328 @@
+"""Over many timelines the drawn statistics are those of the priors, within sampling error.
+
+Every bound is Z standard errors of the drawn figure. About 150 figures are compared, so at Z = 4 a
+right program would be called wrong in one of a hundred seeds (150 x 6e-5); the seed is fixed. That
+the bounds are tight enough to find a wrong program is tested too.
+"""
+
+import itertools
+import math
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from enteron.labels import COLUMN, FINDINGS, LABELS, LANDMARK_BETWEEN, LANDMARKS, REGIONS
+from enteron.phantom.timeline import TimelineOptions, draw_timeline, study_seed
+from enteron.phantom.transit import Transit, draw_transit
+from enteron.priors import Priors, load_priors
+from enteron.priors.fit import fit_priors
+from enteron.priors.fit_landmarks import changes, place_of
+from enteron.priors.latent import both
+from enteron.priors.observed import Observed, from_matrix, runs_of
+from enteron.types import Annotation, IndexUnit, Segment, Unit
+
+Z = 4.0
+STUDIES = 1000
+PRIORS = load_priors()
+STRIDE = 5
+LATE_COMPANIONS = ("hematin", "lymphangioectasis")
+"""Findings of which many runs are companions, grown to the length of the run they go with."""
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Studies of their natural length, and what they show."""
+
+    studies: list[Observed]
+    present: np.ndarray  # (studies, 17)
+    refitted: Priors
+
+
+def annotation(study: str, labels: np.ndarray) -> Annotation[IndexUnit]:
+    """One segment per run of an identical label set, as in the official file."""
+    cuts = np.flatnonzero((labels[1:] != labels[:-1]).any(axis=1)) + 1
+    edges = [0, *cuts.tolist(), len(labels)]
+    segments = tuple(
+        Segment(a, b, tuple(LABELS[i] for i in np.flatnonzero(labels[a])))
+        for a, b in itertools.pairwise(edges)
+    )
+    return Annotation(study, Unit.INDEX, segments)
+
+
+@pytest.fixture(scope="module")
+def drawn() -> Drawn:
+    matrices = [
+        draw_timeline(None, study_seed(20, study), PRIORS, TimelineOptions(stride=STRIDE)).labels
+        for study in range(STUDIES)
+    ]
+    studies = [from_matrix(str(i), STRIDE, labels) for i, labels in enumerate(matrices)]
+    annotations = [annotation(str(i), labels) for i, labels in enumerate(matrices)]
+    strides = {str(i): STRIDE for i in range(STUDIES)}
+    return Drawn(
+        studies,
+        np.array([labels.any(axis=0) for labels in matrices]),
+        fit_priors(annotations, strides, "drawn"),
+    )
+
+
+@pytest.fixture(scope="module")
+def short() -> list[np.ndarray]:
+    return [draw_timeline(2000, study_seed(21, s), PRIORS).labels for s in range(STUDIES)]
+
+
+def share_is(count: int, n: int, share: float) -> bool:
+    """Whether `count` of `n` agrees with the share."""
+    # Half a count for continuity, so that rare things are not refused for being whole numbers.
+    return abs(count - n * share) <= Z * math.sqrt(n * share * (1 - share)) + 0.5
+
+
+def mean_is(values: np.ndarray, mean: float) -> bool:
+    """Whether the mean of the values agrees."""
+    return abs(values.mean() - mean) <= Z * values.std(ddof=1) / math.sqrt(values.size)
+
+
+def wrong_presence(present: np.ndarray, priors: Priors) -> list[str]:
+    counts = present.sum(axis=0)
+    return [
+        label
+        for i, label in enumerate(LABELS)
+        if not share_is(int(counts[i]), len(present), priors.share(label))
+    ]
+
+
+def wrong_pairs(present: np.ndarray, priors: Priors) -> list[tuple[str, str]]:
+    """Pairs of labels that are not present together as often as the priors say."""
+    # The two landmarks that need a region which may be missing are correlated given that region.
+    given = ("z-line", "ileocecal valve")
+    wrong: list[tuple[str, str]] = []
+    for group in (REGIONS, tuple(x for x in LANDMARKS + FINDINGS if x not in given)):
+        for i, a in enumerate(group):
+            for b in group[:i]:
+                latent = priors.presence.latent
+                r = latent.get(a, {}).get(b, latent.get(b, {}).get(a, 0.0))
+                together = int((present[:, COLUMN[a]] & present[:, COLUMN[b]]).sum())
+                if not share_is(together, len(present), both(priors.share(a), priors.share(b), r)):
+                    wrong.append((a, b))
+    return wrong
+
+
+def test_presence_of_every_label(drawn: Drawn):
+    assert wrong_presence(drawn.present, PRIORS) == []
+
+
+def test_presence_of_every_label_in_short_studies(short: list[np.ndarray]):
+    present = np.array([labels.any(axis=0) for labels in short])
+    assert wrong_presence(present, PRIORS) == []
+    assert wrong_pairs(present, PRIORS) == []
+
+
+def test_labels_are_present_together_as_often_as_in_the_data(drawn: Drawn):
+    assert wrong_pairs(drawn.present, PRIORS) == []
+
+
+def changed(label: str, count: int) -> Priors:
+    table = PRIORS.model_dump()
+    table["presence"]["labels"][label]["published"]["count"] = count
+    return Priors.model_validate(table)
+
+
+def test_the_bounds_find_a_wrong_program(drawn: Drawn):
+    # Each of these would be a mistake of about 7 in 100 studies.
+    assert wrong_presence(drawn.present, changed("blood", 57)) == ["blood"]
+    assert wrong_presence(drawn.present, changed("ulcer", 10)) == ["ulcer"]
+    independent = PRIORS.model_dump()
+    independent["presence"]["latent"] = {}
+    found = wrong_pairs(drawn.present, Priors.model_validate(independent))
+    assert ("blood", "active bleeding") in found
+    assert ("esophagus", "mouth") in found
+    assert ("stomach", "esophagus") in found
+
+
+@pytest.mark.parametrize("rarity", [0.5, 2.0])
+def test_rarity_is_a_power_of_the_share(rarity: float):
+    n, options = 500, TimelineOptions(rarity=rarity)
+    present = np.array(
+        [
+            draw_timeline(200, study_seed(22, s), PRIORS, options).labels.any(axis=0)
+            for s in range(n)
+        ]
+    )
+    for finding in FINDINGS:
+        count = int(present[:, COLUMN[finding]].sum())
+        assert share_is(count, n, PRIORS.share(finding) ** rarity), finding
+    assert share_is(int(present[:, COLUMN["colon"]].sum()), n, PRIORS.share("colon"))
+
+
+def rows_per_region(transit: Transit) -> Counter[str]:
+    rows: Counter[str] = Counter()
+    for region, start, stop in transit.stays:
+        rows[region] += stop - start
+    return rows
+
+
+# Scaling to a number of rows multiplies all durations of a study by one factor, so absolute ones
+# are lost, but the log of the ratio of two regions is not: its mean is the difference of their
+# means, its variance v_a + v_b - 2 r s_a s_b. At 200,000 rows the one-row floor hardly acts.
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [("stomach", "small intestine"), ("small intestine", "colon"), ("stomach", "colon")],
+)
+def test_log_ratios_of_durations(a: str, b: str):
+    n = 2000
+    ratios = np.empty(n)
+    for study in range(n):
+        rng = np.random.default_rng(study_seed(23, study))
+        transit = draw_transit(200_000, REGIONS, PRIORS, 5, 1, rng)
+        rows = rows_per_region(transit)
+        ratios[study] = math.log(rows[a] / rows[b])
+    first, second = (PRIORS.regions.durations[region].fitted for region in (a, b))
+    r = PRIORS.regions.correlation.get(b, {}).get(a, 0.0)
+    sd = math.sqrt(first.log_sd**2 + second.log_sd**2 - 2 * r * first.log_sd * second.log_sd)
+    assert mean_is(ratios, first.log_mean - second.log_mean)
+    assert abs(ratios.std(ddof=1) - sd) <= Z * sd / math.sqrt(2 * n)
+
+
+def test_log_durations_of_every_region_at_natural_length():
+    n = 2000
+    logs: dict[str, list[float]] = {region: [] for region in REGIONS}
+    for study in range(n):
+        rng = np.random.default_rng(study_seed(24, study))
+        # At one row per original frame only a stay below one frame is changed by the floor.
+        transit = draw_transit(None, REGIONS, PRIORS, 1, 1, rng)
+        rows = rows_per_region(transit)
+        for region in REGIONS:
+            logs[region].append(math.log(rows[region] * transit.compression))
+    for region in REGIONS:
+        fitted = PRIORS.regions.durations[region].fitted
+        values = np.array(logs[region])
+        assert mean_is(values, fitted.log_mean), region
+        assert abs(values.std(ddof=1) - fitted.log_sd) <= Z * fitted.log_sd / math.sqrt(2 * n)
+    r = float(np.corrcoef(logs["mouth"], logs["esophagus"])[0, 1])
+    assert r == pytest.approx(PRIORS.regions.correlation["esophagus"]["mouth"], abs=Z / n**0.5)
+
+
+def rarer_pairs(known_from: int) -> list[tuple[str, str]]:
+    order = sorted(FINDINGS, key=lambda label: PRIORS.findings.labels[label].rows)
+    return [
+        (a, b)
+        for i, a in enumerate(order)
+        for b in order[i + 1 :]
+        if PRIORS.cooccurrence.both[a][b].studies >= known_from
+    ]
+
+
+def test_findings_share_rows_as_in_the_data(drawn: Drawn):
+    compared = 0
+    for a, b in rarer_pairs(TimelineOptions().known_from):
+        wanted = PRIORS.cooccurrence.both[a][b].share
+        shares = np.array(
+            [
+                study.labels[study.labels[:, COLUMN[a]], COLUMN[b]].mean()
+                for study in drawn.studies
+                if study.shows(a) and study.shows(b)
+            ]
+        )
+        if wanted >= 0.02:  # the rarer ones are sums of a few events, for which Z means little
+            compared += 1
+            assert mean_is(shares, wanted), (a, b, wanted, shares.mean())
+        else:
+            assert shares.mean() < 0.04, (a, b, wanted, shares.mean())
+    assert compared >= 10
+
+
+def test_active_bleeding_is_on_blood(drawn: Drawn):
+    bleeding = [s for s in drawn.studies if s.shows("active bleeding")]
+    rows = np.concatenate([s.labels[s.labels[:, COLUMN["active bleeding"]]] for s in bleeding])
+    # Over all rows: 0.97 in the data. Chance alone would give blood's own share, about a tenth.
+    assert rows[:, COLUMN["blood"]].mean() > 0.9
+
+
+def test_share_of_single_row_runs(drawn: Drawn):
+    for label in FINDINGS:
+        if label in LATE_COMPANIONS:
+            continue
+        runs = np.concatenate([runs_of(s.labels[:, COLUMN[label]]) for s in drawn.studies])
+        single = int((runs[:, 1] - runs[:, 0] == 1).sum())
+        assert share_is(single, len(runs), PRIORS.run_lengths(label).single), label
+
+
+def test_run_lengths_bursts_and_runs_per_burst(drawn: Drawn):
+    # The rarest findings: nothing has decided their rows yet, and regions have room for them.
+    for label in ("ulcer", "erythema", "angiectasia"):
+        prior, found = PRIORS.findings.labels[label], drawn.refitted.findings.labels[label]
+        for name in ("bursts", "lengths"):
+            wanted, got = getattr(prior, name), getattr(found, name)
+            assert share_is(round(got.single * got.n), got.n, wanted.single), (label, name)
+            error = wanted.log_sd / math.sqrt(got.n * (1 - wanted.single))
+            assert abs(got.log_mean - wanted.log_mean) <= Z * error, (label, name)
+
+
+def test_share_of_studies_with_back_steps(drawn: Drawn):
+    steps = drawn.refitted.back_steps
+    wanted = PRIORS.back_steps
+    assert share_is(steps.studies.used.count, STUDIES, wanted.studies.used.value)
+    # The number per study is geometric with mean m: its variance is m (m - 1).
+    mean = wanted.steps.used.value
+    error = math.sqrt(mean * (mean - 1) / steps.studies.used.count)
+    assert abs(steps.steps.used.value - mean) <= Z * error
+
+
+def test_landmarks_lie_at_the_change_of_region(drawn: Drawn):
+    for label in LANDMARKS:
+        before, after = LANDMARK_BETWEEN[label]
+        prior = PRIORS.landmarks.labels[label]
+        places: list[str] = []
+        for study in drawn.studies:
+            spans = study.runs(label)
+            # One run is the main one; a missing region before it leaves no choice of place, and
+            # steps back leave several changes.
+            forward = len(study.stays()) == study.labels[:, : len(REGIONS)].any(axis=0).sum()
+            if len(spans) == 1 and forward and study.shows(before):
+                span = (int(spans[0, 0]), int(spans[0, 1]))
+                rows = changes(study, before, after)
+                row = min(rows, key=lambda r: min(abs(r - span[0]), abs(r - span[1])))
+                places.append(place_of(span, row))
+        assert len(places) > 100
+        for place, share in prior.main.items():
+            assert share_is(places.count(place), len(places), share.value), (label, place)
+
+
+def test_distance_of_landmarks_that_lie_apart(drawn: Drawn):
+    for label in ("pylorus", "ileocecal valve"):
+        wanted = PRIORS.landmarks.labels[label].distance
+        got = drawn.refitted.landmarks.labels[label].distance
+        assert share_is(round(got.single * got.n), got.n, wanted.single), label
+
+
+def test_fitting_what_was_drawn_returns_the_priors(drawn: Drawn):
+    again = drawn.refitted
+    assert again.studies == STUDIES
+    for label in LABELS:
+        share = again.presence.labels[label].fitted
+        assert share_is(share.count, share.n, PRIORS.share(label)), label
+    # Mouth and esophagus last about ten rows at this stride, so their floor of one acts.
+    for region in ("stomach", "small intestine", "colon"):
+        wanted, got = (p.regions.durations[region].fitted for p in (PRIORS, again))
+        assert abs(got.log_mean - wanted.log_mean) <= Z * wanted.log_sd / math.sqrt(got.n)
+        assert abs(got.log_sd - wanted.log_sd) <= Z * wanted.log_sd / math.sqrt(2 * got.n)
+    assert {k: v.needs for k, v in again.landmarks.labels.items()} == {
+        k: v.needs for k, v in PRIORS.landmarks.labels.items()
+    }
+    for label in ("pylorus", "ileocecal valve"):
+        wanted, got = (p.landmarks.labels[label].lengths for p in (PRIORS, again))
+        assert share_is(round(got.single * got.n), got.n, wanted.single), label
+    assert again.given_region.shares["colon"]["active bleeding"] == 0
+
+
+def test_a_short_study_has_the_structure_of_a_long_one(drawn: Drawn, short: list[np.ndarray]):
+    """Runs per study and single rows survive compression from about 15,000 rows to 2,000."""
+    for label in FINDINGS:
+        column = COLUMN[label]
+        long_runs = [s.runs(label) for s in drawn.studies if s.shows(label)]
+        runs = [runs_of(labels[:, column]) for labels in short if labels[:, column].any()]
+        ratio = np.median([len(r) for r in runs]) / np.median([len(r) for r in long_runs])
+        assert 0.6 <= ratio <= 1.5, (label, ratio)
+        lengths = np.concatenate([r[:, 1] - r[:, 0] for r in runs])
+        assert abs((lengths == 1).mean() - PRIORS.run_lengths(label).single) < 0.05, label
