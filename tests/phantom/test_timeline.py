@@ -12,7 +12,8 @@ from enteron.phantom.landmarks import shrunk
 from enteron.phantom.timeline import Timeline, TimelineOptions, draw_timeline, study_seed
 from enteron.phantom.transit import scale_to_rows
 from enteron.priors import load_priors
-from enteron.priors.observed import runs_of
+from enteron.priors.fit import fit_observed
+from enteron.priors.observed import from_matrix, runs_of
 
 PRIORS = load_priors()
 ALWAYS = TimelineOptions(rarity=0, complete=True)
@@ -149,6 +150,18 @@ def test_a_compressed_study_knows_its_compression():
     assert long.compression == pytest.approx(5, rel=1e-3)
     assert short.compression == pytest.approx(long.labels.shape[0] * 5 / 2000, rel=1e-3)
     assert [stay[0] for stay in short.stays] == [stay[0] for stay in long.stays]
+
+
+def test_priors_of_a_single_poor_study_can_be_drawn_from():
+    labels = np.zeros((30, 17), dtype=np.bool_)
+    labels[:10, COLUMN["stomach"]] = labels[10:, COLUMN["small intestine"]] = True
+    labels[12:14, COLUMN["polyp"]] = True
+    poor = fit_observed([from_matrix("poor", 5, labels)], "one study")
+    plain = draw_timeline(200, 1, poor)
+    check(plain, 200)
+    shown = {name for name in COLUMN if plain.labels[:, COLUMN[name]].any()}
+    assert shown == {"stomach", "small intestine", "polyp"}
+    check(draw_timeline(200, 1, poor, ALWAYS), 200)
 
 
 def test_runs_of_finds_runs_at_both_ends():

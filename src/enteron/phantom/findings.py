@@ -7,8 +7,7 @@ from numpy.typing import NDArray
 
 from enteron.labels import COLUMN, REGIONS
 from enteron.phantom.landmarks import shrunk
-from enteron.priors.fit_findings import split_bursts
-from enteron.priors.observed import Spans, runs_of
+from enteron.priors.observed import Spans, runs_of, split_bursts
 from enteron.priors.value import Finding, Priors
 
 Rows = NDArray[np.int64]

@@ -32,7 +32,7 @@ def draw_others_shown(
                 continue
             # Raised by what the studies without these regions lack, so that the share over all
             # studies is kept.
-            share = share / _all_shown(priors, needs) if share < 1 else 1.0
+            share = share / max(_all_shown(priors, needs), share, 1e-12)
         if gaussian < threshold(share):
             shown.append(label)
     return tuple(shown)

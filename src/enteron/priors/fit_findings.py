@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from enteron.labels import COLUMN, FINDINGS, LANDMARKS, REGIONS
-from enteron.priors.observed import Observed, Spans
+from enteron.priors.observed import Observed, split_bursts
 from enteron.priors.sizes import fit_sizes, significant
 from enteron.priors.value import Cooccurrence, Finding, Findings, GivenRegion, Table, Together
 
@@ -25,14 +25,6 @@ def fit_findings(studies: Sequence[Observed], source: str) -> Findings:
         burst_gap=BURST_GAP,
         labels={label: _fit_finding(label, studies) for label in FINDINGS},
     )
-
-
-def split_bursts(spans: Spans, gap: int) -> list[Spans]:
-    """The runs, cut where more than `gap` rows lie between them."""
-    if not len(spans):
-        return []
-    apart = spans[1:, 0] - spans[:-1, 1]
-    return np.split(spans, np.flatnonzero(apart > gap) + 1)
 
 
 def _fit_finding(label: str, studies: Sequence[Observed]) -> Finding:

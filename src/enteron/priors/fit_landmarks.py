@@ -4,8 +4,6 @@ import itertools
 from collections import Counter
 from collections.abc import Sequence
 
-import numpy as np
-
 from enteron.labels import LANDMARK_BETWEEN, LANDMARKS, REGIONS
 from enteron.priors.observed import Observed
 from enteron.priors.published import LANDMARK_ENDS
@@ -100,10 +98,3 @@ def _fit_landmark(label: str, studies: Sequence[Observed], published: bool) -> L
         others_before=Share(count=others_before, n=max(others, 1)),
         published_ends=LANDMARK_ENDS[label] if published else None,
     )
-
-
-def landmark_distances(study: Observed, label: str) -> np.ndarray:
-    """For every run the signed distance to its nearest change, in rows."""
-    rows = changes(study, *LANDMARK_BETWEEN[label])
-    spans = [(int(a), int(b)) for a, b in study.runs(label)]
-    return np.array([min((distance_to(s, row) for row in rows), key=abs) for s in spans], dtype=int)

@@ -46,6 +46,14 @@ def runs_of(column: NDArray[np.bool_]) -> Spans:
     return np.column_stack([np.flatnonzero(steps == 1), np.flatnonzero(steps == -1)])
 
 
+def split_bursts(spans: Spans, gap: int) -> list[Spans]:
+    """The runs, cut where more than `gap` rows lie between them."""
+    if not len(spans):
+        return []
+    apart = spans[1:, 0] - spans[:-1, 1]
+    return np.split(spans, np.flatnonzero(apart > gap) + 1)
+
+
 def from_matrix(study: str, stride: int, labels: NDArray[np.bool_]) -> Observed:
     """A study from its label matrix (rows, 17)."""
     regions = labels[:, : len(REGIONS)]
