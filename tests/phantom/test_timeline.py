@@ -1,5 +1,7 @@
 """Timelines one by one: always valid, always the same from the same seed."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -8,12 +10,12 @@ from pydantic import ValidationError
 
 from enteron.errors import EnteronError
 from enteron.labels import COLUMN, FINDINGS, LANDMARKS, REGIONS
-from enteron.phantom.landmarks import shrunk
 from enteron.phantom.timeline import Timeline, TimelineOptions, draw_timeline, study_seed
 from enteron.phantom.transit import scale_to_rows
-from enteron.priors import load_priors
+from enteron.priors import load_priors, save_priors
 from enteron.priors.fit import fit_observed
 from enteron.priors.observed import from_matrix, runs_of
+from enteron.priors.sizes import shrunk
 
 PRIORS = load_priors()
 ALWAYS = TimelineOptions(rarity=0, complete=True)
@@ -162,6 +164,19 @@ def test_priors_of_a_single_poor_study_can_be_drawn_from():
     shown = {name for name in COLUMN if plain.labels[:, COLUMN[name]].any()}
     assert shown == {"stomach", "small intestine", "polyp"}
     check(draw_timeline(200, 1, poor, ALWAYS), 200)
+
+
+def test_priors_from_a_file_draw_what_fresh_ones_draw(tmp_path: Path):
+    studies = [
+        from_matrix(str(i), 5, draw_timeline(800, study_seed(8, i), PRIORS).labels)
+        for i in range(30)
+    ]
+    fresh = fit_observed(studies, "drawn")
+    save_priors(fresh, tmp_path / "priors.json")
+    stored = load_priors(tmp_path / "priors.json")
+    for study in range(30):
+        one, other = (draw_timeline(500, study_seed(9, study), p, ALWAYS) for p in (fresh, stored))
+        assert np.array_equal(one.labels, other.labels)
 
 
 def test_runs_of_finds_runs_at_both_ends():

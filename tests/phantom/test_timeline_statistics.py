@@ -265,9 +265,9 @@ def test_share_of_studies_with_back_steps(drawn: Drawn):
     wanted = PRIORS.back_steps
     assert share_is(steps.studies.used.count, STUDIES, wanted.studies.used.value)
     # The number per study is geometric with mean m: its variance is m (m - 1).
-    mean = wanted.steps.used.value
+    mean = wanted.mean_steps
     error = math.sqrt(mean * (mean - 1) / steps.studies.used.count)
-    assert abs(steps.steps.used.value - mean) <= Z * error
+    assert abs(steps.mean_steps - mean) <= Z * error
 
 
 def test_landmarks_lie_at_the_change_of_region(drawn: Drawn):

@@ -6,7 +6,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from enteron.labels import COLUMN, REGIONS
-from enteron.phantom.landmarks import shrunk
 from enteron.priors.observed import Spans, runs_of, split_bursts
 from enteron.priors.value import Finding, Priors
 
@@ -100,8 +99,8 @@ def _draw_runs(finding: Finding, shrink: float, rng: np.random.Generator) -> Run
     count = int(per_burst.sum())
     return Runs(
         np.repeat(np.arange(bursts), per_burst),
-        shrunk(finding.lengths.draw(count, rng), shrink),
-        shrunk(finding.gaps_inside.draw(count, rng), shrink),
+        finding.lengths.draw(count, rng, shrink),
+        finding.gaps_inside.draw(count, rng, shrink),
     )
 
 

@@ -6,7 +6,6 @@ import numpy as np
 
 from enteron.labels import LANDMARK_BETWEEN
 from enteron.phantom.transit import Stay
-from enteron.priors.sizes import Sizes
 from enteron.priors.value import Landmark
 
 Span = tuple[int, int]
@@ -21,8 +20,8 @@ def draw_landmark(
         return []
     low, _, high = border
     count = int(prior.runs.draw(1, rng)[0])
-    lengths = shrunk(prior.lengths.draw(count, rng), shrink)
-    gaps = shrunk(prior.gaps.draw(count, rng), shrink)
+    lengths = prior.lengths.draw(count, rng, shrink)
+    gaps = prior.gaps.draw(count, rng, shrink)
     main = _place_main(prior, border, int(lengths[0]), shrink, rng)
     spans = [main]
     first, last = main
@@ -69,13 +68,13 @@ def _place_main(
     rng: np.random.Generator,
 ) -> Span:
     low, change, high = border
-    places = list(prior.main)
+    places = sorted(prior.main)  # the draw must not depend on the order in a file
     odds = np.array([prior.main[place].count for place in places], dtype=float)
     place = places[int(rng.choice(len(places), p=odds / odds.sum()))] if odds.sum() else "ends"
-    away = int(_shrunk_one(prior.distance, shrink, rng))
+    away = int(prior.distance.draw(1, rng, shrink)[0])
     if low == change:  # nothing before the change
         place = {"ends": "starts", "across": "starts", "before": "after"}.get(place, place)
-    if place == "across" and high - change >= 1:
+    if place == "across":
         length = max(length, 2)
         ahead = int(rng.integers(1, length))
         return max(low, change - ahead), min(high, change - ahead + length)
@@ -84,12 +83,3 @@ def _place_main(
         return change + away, min(high, change + away + length)
     away = 0 if place == "ends" else min(away, change - low - 1)
     return max(low, change - away - length), change - away
-
-
-def shrunk(sizes: np.ndarray, factor: float) -> np.ndarray:
-    """Sizes times the factor; what was one row stays one, and what was more stays more."""
-    return np.where(sizes == 1, 1, np.maximum(np.rint(sizes * factor), 2)).astype(np.int64)
-
-
-def _shrunk_one(sizes: Sizes, factor: float, rng: np.random.Generator) -> int:
-    return int(shrunk(sizes.draw(1, rng), factor)[0])

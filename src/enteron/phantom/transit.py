@@ -107,10 +107,10 @@ def _with_back_steps(
     """Stays in order, rarely with steps back; each region keeps its rows in all."""
     order = list(lengths.items())
     steps = priors.back_steps
-    share, mean = steps.studies.used.value, max(steps.steps.used.value, 1.0)
+    share, mean = steps.studies.used.value, max(steps.mean_steps, 1.0)
     happens, count = rng.random() < share, int(rng.geometric(1 / mean))
     names = list(lengths)
-    borders = {r: s.count for r, s in steps.borders.items() if r in names[1:]}
+    borders = {r: s.count for r, s in sorted(steps.borders.items()) if r in names[1:]}
     if not happens or not borders:
         return order
     odds = np.array(list(borders.values())) / sum(borders.values())

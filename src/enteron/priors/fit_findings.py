@@ -12,8 +12,8 @@ from enteron.priors.sizes import fit_sizes, significant
 from enteron.priors.value import Cooccurrence, Finding, Findings, GivenRegion, Table, Together
 
 BURST_GAP: Final = 100
-"""Rows without the finding that end a burst. Gaps spread evenly over scales from 1 row to 10,000,
-so no threshold is natural; three quarters of all gaps are below this one."""
+"""Rows without the finding that end a burst. Gaps spread over all scales from 1 row to
+10,000, so no threshold is natural; seven to nine of ten gaps are below this one."""
 
 
 def fit_findings(studies: Sequence[Observed], source: str) -> Findings:
@@ -69,8 +69,9 @@ def _region_odds(
 ) -> dict[str, float]:
     """Odds which, times the root of each study's rows per region, give the mean shares seen.
 
-    The root, since a longer stay draws more of a finding, but not in proportion: for eight of the
-    nine findings it predicts the studies' own shares better than either extreme or nearly so.
+    The root, since a longer stay draws more of a finding, but not in proportion: summed over the
+    nine findings it predicts the studies' own shares better (cross entropy 5.86) than weights that
+    ignore the length (6.42) or follow it (6.07).
     """
     odds = np.full(len(REGIONS), 1 / len(REGIONS))
     if shares:

@@ -142,10 +142,8 @@ def fit_back_steps(studies: Sequence[Observed], source: str, published: bool) ->
             fitted=Share(count=showing, n=len(studies)),
             published=galar.BACK_STEP_STUDIES if published else None,
         ),
-        steps=BestShare(
-            fitted=Share(count=steps, n=max(showing, 1)),
-            published=galar.BACK_STEPS if published else None,
-        ),
+        steps=steps,
+        published_steps=galar.BACK_STEPS if published else None,
         shorter=fit_log_normal(shorter),
         longer=fit_log_normal(longer),
         early=Share(count=early, n=max(steps, 1)),

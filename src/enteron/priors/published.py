@@ -33,8 +33,8 @@ _SHOWING: Final = {
 }
 
 PRESENCE: Final = {label: Share(count=count, n=STUDIES) for label, count in _SHOWING.items()}
-"""Studies that show each label; the shares are published to two decimals, of which these are the
-only whole numbers of 80."""
+"""Studies that show each label. Shares are published to two decimals; these are the only whole
+numbers of 80 that round to them (stomach: from the published odds of its absence, 0.07)."""
 
 DURATIONS: Final = {
     "mouth": PublishedDuration(n=65, median=45, log_sd=1.6),
@@ -46,7 +46,7 @@ DURATIONS: Final = {
 """Total stay in original frames."""
 
 BACK_STEP_STUDIES: Final = Share(count=10, n=STUDIES)
-BACK_STEPS: Final = Share(count=26, n=10)
+BACK_STEPS: Final = 26
 
 LANDMARK_ENDS: Final = {
     "z-line": Share(count=23, n=26),

@@ -39,15 +39,15 @@ class Sizes(Options):
             raise ValueError("quantiles are of sizes above 1, so none is below 1.5")
         return self
 
-    def draw(self, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
-        """`count` sizes, each at least 1."""
+    def draw(self, count: int, rng: np.random.Generator, factor: float = 1.0) -> NDArray[np.int64]:
+        """`count` sizes times the factor, each at least 1."""
         # One uniform number decides both: below `single` it is a 1, above it is the level.
         u = rng.random(count)
         level = (u - self.single) / max(1 - self.single, 1e-12)
         above = np.exp(np.interp(level, LEVELS, np.log(self.quantiles)))
         # Clipped since rounding 1.5 itself goes either way.
         above = np.maximum(np.rint(above), 2)
-        return np.where(u < self.single, 1, above).astype(np.int64)
+        return shrunk(np.where(u < self.single, 1, above), factor)
 
     def quantile(self, level: float) -> float:
         """The size below which the share `level` of all sizes lies, those of 1 included."""
@@ -55,6 +55,12 @@ class Sizes(Options):
             return 1.0
         rest = (level - self.single) / (1 - self.single)
         return float(np.exp(np.interp(rest, LEVELS, np.log(self.quantiles))))
+
+
+def shrunk(sizes: ArrayLike, factor: float) -> NDArray[np.int64]:
+    """Sizes times the factor; what was one row stays one, and what was more stays more."""
+    scaled = np.maximum(np.rint(np.asarray(sizes) * factor), 2)
+    return np.where(np.asarray(sizes) == 1, 1, scaled).astype(np.int64)
 
 
 def fit_sizes(values: ArrayLike, weights: ArrayLike | None = None) -> Sizes:

@@ -110,11 +110,18 @@ class BackSteps(Block):
     """Steps back to an earlier region: of the two stays around one, the shorter and the longer."""
 
     studies: BestShare  # studies with at least one
-    steps: BestShare  # count = steps in all, n = studies with at least one: a mean, not a share
+    steps: int = Field(ge=0)  # in all, in the fitted studies
+    published_steps: int | None = Field(default=None, ge=0)  # in all, in the published studies
     shorter: LogNormal
     longer: LogNormal
     early: Share  # steps in which the shorter stay is the one in the later region
     borders: dict[str, Share]  # by the later region: studies whose steps cross its entry
+
+    @property
+    def mean_steps(self) -> float:
+        """Steps per study that has any."""
+        steps = self.steps if self.published_steps is None else self.published_steps
+        return steps / max(self.studies.used.count, 1)
 
 
 class Regions(Block):
