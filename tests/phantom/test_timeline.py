@@ -11,7 +11,6 @@ from pydantic import ValidationError
 from enteron.errors import EnteronError
 from enteron.labels import COLUMN, FINDINGS, LANDMARKS, REGIONS
 from enteron.phantom.timeline import Timeline, TimelineOptions, draw_timeline, study_seed
-from enteron.phantom.transit import scale_to_rows
 from enteron.priors import load_priors, save_priors
 from enteron.priors.fit import fit_observed
 from enteron.priors.observed import from_matrix, runs_of
@@ -110,34 +109,6 @@ def test_findings_and_landmarks_stay_in_their_regions():
             for region, odds in PRIORS.findings.labels[finding].region.items():
                 if odds == 0:
                     assert not (labels[:, COLUMN[finding]] & labels[:, COLUMN[region]]).any()
-
-
-LASTING: dict[str, float] = {
-    "mouth": 40,
-    "esophagus": 60,
-    "stomach": 3000,
-    "small intestine": 40_000,
-    "colon": 20_000,
-}
-
-
-#   frames   mouth 40  esophagus 60  stomach 3,000  small intestine 40,000  colon 20,000
-#   at 5     8         12            600            8,000                   4,000 rows
-#   in 2,000 1.3       1.9           95             1,268                   634 in proportion
-def test_short_stays_keep_their_rows_and_the_others_their_proportions():
-    rows = scale_to_rows(LASTING, 2000, stride=5, shortest_stay=12)
-    assert (rows["mouth"], rows["esophagus"]) == (8, 12)
-    assert sum(rows.values()) == 2000
-    assert rows["small intestine"] / rows["colon"] == pytest.approx(2, rel=0.01)
-    assert rows["small intestine"] / rows["stomach"] == pytest.approx(40 / 3, rel=0.01)
-    plain = scale_to_rows(LASTING, 2000, stride=5, shortest_stay=1)
-    assert (plain["mouth"], plain["esophagus"]) == (1, 2)
-
-
-def test_fewer_rows_than_regions_keep_the_longest():
-    assert scale_to_rows(LASTING, 2, 5, 12) == {"small intestine": 1, "colon": 1}
-    assert scale_to_rows(LASTING, 5, 5, 12) == dict.fromkeys(REGIONS, 1)
-    assert sum(scale_to_rows(LASTING, 13, 5, 12).values()) == 13
 
 
 def test_one_row_stays_one_and_more_stays_more():

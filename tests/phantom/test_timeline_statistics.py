@@ -7,7 +7,6 @@ the bounds are tight enough to find a wrong program is tested too.
 
 import itertools
 import math
-from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +14,6 @@ import pytest
 
 from enteron.labels import COLUMN, FINDINGS, LABELS, LANDMARK_BETWEEN, LANDMARKS, REGIONS
 from enteron.phantom.timeline import TimelineOptions, draw_timeline, study_seed
-from enteron.phantom.transit import Transit, draw_transit
 from enteron.priors import Priors, load_priors
 from enteron.priors.fit import fit_priors
 from enteron.priors.fit_landmarks import changes, place_of
@@ -154,54 +152,6 @@ def test_rarity_is_a_power_of_the_share(rarity: float):
         count = int(present[:, COLUMN[finding]].sum())
         assert share_is(count, n, PRIORS.share(finding) ** rarity), finding
     assert share_is(int(present[:, COLUMN["colon"]].sum()), n, PRIORS.share("colon"))
-
-
-def rows_per_region(transit: Transit) -> Counter[str]:
-    rows: Counter[str] = Counter()
-    for region, start, stop in transit.stays:
-        rows[region] += stop - start
-    return rows
-
-
-# Scaling to a number of rows multiplies all durations of a study by one factor, so absolute ones
-# are lost, but the log of the ratio of two regions is not: its mean is the difference of their
-# means, its variance v_a + v_b - 2 r s_a s_b. At 200,000 rows the one-row floor hardly acts.
-@pytest.mark.parametrize(
-    ("a", "b"),
-    [("stomach", "small intestine"), ("small intestine", "colon"), ("stomach", "colon")],
-)
-def test_log_ratios_of_durations(a: str, b: str):
-    n = 2000
-    ratios = np.empty(n)
-    for study in range(n):
-        rng = np.random.default_rng(study_seed(23, study))
-        transit = draw_transit(200_000, REGIONS, PRIORS, 5, 1, rng)
-        rows = rows_per_region(transit)
-        ratios[study] = math.log(rows[a] / rows[b])
-    first, second = (PRIORS.regions.durations[region].fitted for region in (a, b))
-    r = PRIORS.regions.correlation.get(b, {}).get(a, 0.0)
-    sd = math.sqrt(first.log_sd**2 + second.log_sd**2 - 2 * r * first.log_sd * second.log_sd)
-    assert mean_is(ratios, first.log_mean - second.log_mean)
-    assert abs(ratios.std(ddof=1) - sd) <= Z * sd / math.sqrt(2 * n)
-
-
-def test_log_durations_of_every_region_at_natural_length():
-    n = 2000
-    logs: dict[str, list[float]] = {region: [] for region in REGIONS}
-    for study in range(n):
-        rng = np.random.default_rng(study_seed(24, study))
-        # At one row per original frame only a stay below one frame is changed by the floor.
-        transit = draw_transit(None, REGIONS, PRIORS, 1, 1, rng)
-        rows = rows_per_region(transit)
-        for region in REGIONS:
-            logs[region].append(math.log(rows[region] * transit.compression))
-    for region in REGIONS:
-        fitted = PRIORS.regions.durations[region].fitted
-        values = np.array(logs[region])
-        assert mean_is(values, fitted.log_mean), region
-        assert abs(values.std(ddof=1) - fitted.log_sd) <= Z * fitted.log_sd / math.sqrt(2 * n)
-    r = float(np.corrcoef(logs["mouth"], logs["esophagus"])[0, 1])
-    assert r == pytest.approx(PRIORS.regions.correlation["esophagus"]["mouth"], abs=Z / n**0.5)
 
 
 def rarer_pairs(known_from: int) -> list[tuple[str, str]]:
