@@ -12,7 +12,7 @@ from enteron.phantom.transit import Transit, draw_transit, scale_to_rows
 from enteron.priors import load_priors
 
 PRIORS = load_priors()
-Z = 4.0  # standard errors; 22 figures are compared, so chance alone fails one seed in 700
+Z = 4.0  # standard errors; 17 figures are compared, so chance fails about one seed in 900
 
 
 def mean_is(values: np.ndarray, mean: float) -> bool:
