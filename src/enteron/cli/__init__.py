@@ -4,7 +4,7 @@ import sys
 
 import typer
 
-from enteron.cli import bench, check, demo, evaluate, validate
+from enteron.cli import bench, check, demo, evaluate, priors, validate
 from enteron.errors import EnteronError
 
 app = typer.Typer(
@@ -21,6 +21,7 @@ app.command()(check.check)
 app.command()(evaluate.evaluate)
 app.command()(validate.validate)
 app.command()(bench.bench)
+app.add_typer(priors.app, name="priors")
 
 
 def version(value: bool) -> None:

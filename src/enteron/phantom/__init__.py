@@ -1,0 +1,1 @@
+"""Synthetic studies in Galar's layout, from measured statistics."""
