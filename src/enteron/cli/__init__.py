@@ -4,7 +4,7 @@ import sys
 
 import typer
 
-from enteron.cli import bench, check, demo, evaluate, priors, validate
+from enteron.cli import bench, check, demo, evaluate, phantom, priors, validate
 from enteron.errors import EnteronError
 
 app = typer.Typer(
@@ -17,6 +17,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(demo.demo)
+app.command()(phantom.phantom)
 app.command()(check.check)
 app.command()(evaluate.evaluate)
 app.command()(validate.validate)

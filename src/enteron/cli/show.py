@@ -36,6 +36,29 @@ def with_interval(value: float | None, interval: tuple[float, float] | None) -> 
     return f"{value:.3f} [{interval[0]:.3f}, {interval[1]:.3f}]"
 
 
+def counted(sizes: Iterable[int], total: int, what: str, unit: str) -> Iterator[int]:
+    """The same sizes, with a bar of their sum, its rate and the time left, for a terminal."""
+    if not sys.stderr.isatty() or total == 0:
+        yield from sizes
+        return
+    from rich import progress as bars
+
+    columns = (
+        bars.TextColumn("{task.description}"),
+        bars.BarColumn(),
+        bars.MofNCompleteColumn(),
+        bars.TextColumn(unit),
+        bars.TextColumn("{task.fields[rate]}"),
+        bars.TimeRemainingColumn(),
+    )
+    with bars.Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=total, rate="")
+        for size in sizes:
+            speed = bar.tasks[0].speed
+            bar.update(task, advance=size, rate=f"{speed:.0f}/s" if speed else "")
+            yield size
+
+
 def progress(items: Iterable[T], what: str) -> Iterator[T]:
     """The same items, with a progress bar on standard error when that is a terminal."""
     if not sys.stderr.isatty():
