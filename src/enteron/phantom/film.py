@@ -27,7 +27,7 @@ from enteron.phantom.light import ABSORBED, colour, illuminate, palette_table
 from enteron.phantom.motion import Motion, draw_motion
 from enteron.phantom.outside import outside_world
 from enteron.phantom.trace import RING_ANGLES
-from enteron.phantom.veil import Veil, bubble, defocus, draw_veil, flood, soil
+from enteron.phantom.veil import Veil, bubble, defocus, draw_veil, flood, soil, swirls
 from enteron.phantom.view import Pose, Solids, View
 from enteron.phantom.wall import REGION, Wall, build_wall
 
@@ -218,7 +218,9 @@ class Film:
             polyp(solids, lesion, patch, lesion.grown(i)) if lesion.label == "polyp" else []
             for lesion, patch in zip(lesions, patches, strict=True)
         ]
-        view.place_solids(solids)
+        if len(solids):
+            view.trace(solids)
+        view.blood *= F32(self._patient.vessels)
         if lips:
             colour_lips(view, lips)
         if name == "mouth":
@@ -244,7 +246,6 @@ class Film:
         mark = self._landmarks_at.get(i)
         fold = patient.fold * (0.35 if mark is not None and mark.label == "pylorus" else 1.0)
         view = View(camera, self._pose(i, mark, wall.region.radius), wall, fold, patient.relief)
-        view.blood *= F32(patient.vessels)
         marks = self._paint(view, i, mark)
         light, glint = np.empty_like(view.distance), np.empty_like(view.distance)
         picture = np.empty_like(view.point)
@@ -257,9 +258,11 @@ class Film:
         hue = float(veil.hue[i])
         clear, murky = np.array([0.72, 0.58, 0.22]), np.array([0.40, 0.36, 0.13])
         fog = np.append(clear * (1 - hue) + murky * hue, min(float(veil.fog[i]), 0.5 if marks.any() else 9))
+        lamp_tone = self._tables[name][-1] / self._tables[name][-1].max()
+        swirl = swirls(camera.side, float(self._motion.activity[i]), float(veil.hue[i]))
         colour(
             camera.seen, light, glint, view.blood, view.cover, view.distance, self._tables[name],
-            np.array(ABSORBED, F32), fog.astype(F32), F32(gain), picture,
+            np.array(ABSORBED, F32), lamp_tone, fog.astype(F32), swirl, F32(gain), picture,
         )  # fmt: skip
         bubble(picture, float(veil.bubbles[i]), float(self._motion.activity[i]), marks)
         return defocus(picture, min(float(veil.blur[i]), 1.2 if marks.any() else 9.0))

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from enteron.phantom.lesions import Lesion, Patch
 from enteron.phantom.noise import Field, branching_lines, clouds, look_up, wrapped_blur
-from enteron.phantom.view import Solids, View
+from enteron.phantom.view import Solids, View, lay
 
 Values = NDArray[np.float32]
 F32 = np.float32
@@ -76,11 +76,9 @@ class Canvas:
     def lay(self, colour: tuple[float, float, float], alpha: Values) -> None:
         """Cover the wall with an opaque colour."""
         cover = self.view.cover.reshape(-1, 4)
-        old = cover[self.pixels]
-        share = alpha[:, None]
-        old[:, :3] += (np.array(colour, F32) - old[:, :3]) * np.maximum(share, old[:, 3:] < 0.01)
-        old[:, 3] = 1 - (1 - old[:, 3]) * (1 - alpha)
-        cover[self.pixels] = old
+        part = np.ascontiguousarray(cover[self.pixels])[None]
+        lay(part, np.array(colour, F32), alpha.astype(F32)[None])
+        cover[self.pixels] = part[0]
 
 
 def _mix(low: tuple[float, ...], high: tuple[float, ...], part: float) -> tuple[float, float, float]:
@@ -220,35 +218,41 @@ def polyp(solids: Solids, lesion: Lesion, patch: Patch, grown: float) -> list[in
     t = lesion.traits
     radius = patch.radius * grown
     axes = np.stack([patch.along, patch.across, patch.inward])
-    height = (0.65 + 0.55 * t[1]) * radius
-    stretch = 0.8 + 0.4 * t[2]
-    centre = patch.centre + patch.inward * (0.10 + 0.45 * t[3]) * radius
-    numbers = [solids.add(centre, axes, (radius * stretch, radius / stretch, height))]
+    height = (0.60 + 0.50 * t[1]) * radius
+    stretch = 0.82 + 0.36 * t[2]
+    centre = patch.centre + patch.inward * (0.05 + 0.40 * t[3]) * radius
+    seam, lumps = (0.10 + 0.20 * t[0]) * radius, 0.03 + 0.09 * t[4]
+    halves = (radius * stretch, radius / stretch, height)
+    numbers = [solids.add(centre, axes, halves, seam, lumps, 9 * t[6])]
     for k in range(int(2.5 * t[4])):  # further lobes
         angle = 6.283 * (t[5] + 0.37 * k)
-        off = (patch.along * np.cos(angle) + patch.across * np.sin(angle)) * 0.55 * radius
+        off = (patch.along * np.cos(angle) + patch.across * np.sin(angle)) * 0.6 * radius
         half = radius * (0.55 + 0.2 * t[(k + 6) % 8])
-        numbers.append(solids.add(centre + off, axes, (half, half * 0.9, half)))
+        numbers.append(solids.add(centre + off, axes, (half, half * 0.9, half), seam, lumps, 5.0 * k))
     return numbers
 
 
 def colour_polyp(view: View, lesion: Lesion, numbers: list[int]) -> Values:
     """Give a polyp its surface; returns (n, n) marks of where it is."""
-    here = np.isin(view.solid, numbers)
-    pixels = np.flatnonzero(here)
+    share = view.part_of(numbers)
+    pixels = np.flatnonzero(share)
     if not len(pixels):
-        return here.astype(F32)
+        return share
     t = lesion.traits
     local = view.local.reshape(-1, 3)[pixels]
-    x = local[:, 0] * F32(70) + local[:, 2] * F32(20) + F32(97 * t[6])
-    y = local[:, 1] * F32(70) + F32(211 * t[7])
+    x = local[:, 0] * F32(60) + local[:, 2] * F32(30) + F32(97 * t[6])
+    y = local[:, 1] * F32(60) + F32(211 * t[7])
 
     def over(tile: Field, finer: float) -> Values:
         return look_up(tile, x * F32(finer), y * F32(finer))
 
+    part = share.reshape(-1)[pixels]
+    blood, furrow = view.blood.reshape(-1), view.furrow.reshape(-1)
     redder = -0.05 + 0.40 * t[0] * lesion.strength
-    vessels = 0.35 * t[2] * over(_ferns(), 1.0)
-    view.blood.reshape(-1)[pixels] = redder + vessels + 0.10 * over(clouds(), 1.0)
-    view.furrow.reshape(-1)[pixels] = 0.05 + 0.10 * over(clouds(), 1.0) + 0.06 * over(clouds(), 3.0)
-    view.residue.reshape(-1)[pixels] -= 1.5
-    return here.astype(F32)
+    vessels = 0.45 * t[2] * over(_ferns(), 1.0)
+    surface = redder + vessels + 0.12 * over(clouds(), 1.0) + 0.05 * over(clouds(), 5.0)
+    blood[pixels] += part * (surface - blood[pixels])
+    grain = 0.04 + 0.07 * over(clouds(), 1.0) + (0.05 + 0.08 * t[3]) * over(clouds(), 6.0)
+    furrow[pixels] += part * (grain - furrow[pixels]) - 0.5 * part * (1 - part)
+    view.residue.reshape(-1)[pixels] -= 1.5 * part
+    return share

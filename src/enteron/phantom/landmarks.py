@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from enteron.phantom.noise import clouds
+from enteron.phantom.noise import clouds, look_up
 from enteron.phantom.trace import RING_ANGLES
 from enteron.phantom.view import Solids, View
 
@@ -73,20 +73,16 @@ def valve_lips(solids: Solids, mark: Landmark, ahead: float, radius: float) -> l
     for side in (-1.0, 1.0):
         centre = across * side * (0.24 + 0.07 * t[1]) * radius + np.array([0, 0, ahead])
         halves = ((0.50 + 0.12 * t[2]) * radius, 0.20 * radius, (0.26 + 0.1 * t[4]) * radius)
-        numbers.append(solids.add(centre, axes, halves))
+        numbers.append(solids.add(centre, axes, halves, 0.16 * radius, 0.06, 9 * t[5] + side))
     return numbers
 
 
 def colour_lips(view: View, numbers: list[int]) -> None:
     """Fat makes the lips of the valve yellow and smooth."""
-    here = np.isin(view.solid, numbers)
-    side = view.camera.side
-    mottle = clouds()[:side, :side] * 0.08
-    view.blood[here] = (mottle - 0.10)[here]
-    view.furrow[here] = 0.10 + mottle[here]
-    tint = np.array([0.93, 0.76, 0.50], F32)
-    view.cover[here, :3] = tint
-    view.cover[here, 3] = 0.30
+    share = view.part_of(numbers)
+    view.blood -= share * (0.12 + 0.7 * view.blood)
+    view.furrow += share * (0.12 - 0.6 * view.furrow)
+    view.lay((0.95, 0.80, 0.52), 0.38 * share)
 
 
 def colour_z_line(view: View, mark: Landmark, ahead: float) -> None:
@@ -99,47 +95,41 @@ def colour_z_line(view: View, mark: Landmark, ahead: float) -> None:
     flames = np.abs(phase - 0.5) * 2 + 0.35 * np.sin(turn * 2 + 9 * t[4]) + 0.2 * np.sin(turn * 9)
     beyond = np.clip((z - ahead + 0.42 * (flames - 0.5)) * 16, -1, 1).astype(F32)
     inside = 0.5 + 0.5 * beyond
-    view.blood += inside * (0.55 + 0.35 * t[0]) - (1 - inside) * 0.10
-    line = np.exp(-((beyond / 0.5) ** 2))
-    view.furrow += 0.10 * line
-    view.cover[..., :3] = np.array([0.96, 0.87, 0.80], F32)
-    view.cover[..., 3] = np.maximum(view.cover[..., 3], 0.25 * (1 - inside))
+    view.blood += inside * (0.32 + 0.30 * t[0]) - (1 - inside) * (0.08 + 0.35 * view.blood)
+    view.furrow += 0.08 * np.exp(-((beyond / 0.5) ** 2))
+    view.lay((0.97, 0.89, 0.80), 0.28 * (1 - inside))
 
 
 def mouth_solids(solids: Solids, traits: NDArray[np.float64]) -> tuple[list[int], list[int]]:
     """Add rows of teeth and a tongue; returns the numbers of the teeth and of the tongue."""
     teeth: list[int] = []
-    upright = np.eye(3)
+    tongue: list[int] = []
     for row in (-1.0, 1.0):
         if traits[0 if row < 0 else 1] < 0.25:
             continue
         for k in range(9):
-            angle = (k - 4) * 0.34
-            centre = np.array(
-                [1.0 * np.sin(angle), row * (0.62 + 0.12 * traits[2]), 0.35 + 0.85 * np.cos(angle)]
-            )
+            angle = (k - 4) * 0.27
+            height = row * (0.72 + 0.10 * traits[2])
+            place = np.array([np.sin(angle), height, 0.20 + np.cos(angle)])
             c, s = np.cos(angle), np.sin(angle)
-            axes = np.array([[c, 0, -s], [0, 1, 0], [s, 0, c]]) @ upright
-            width = 0.16 + 0.03 * np.sin(3.1 * k + 9 * traits[3])
-            teeth.append(solids.add(centre, axes, (width, 0.27 + 0.04 * np.sin(2.3 * k), 0.11)))
-    tongue: list[int] = []
-    if traits[4] > 0.35:
-        centre = np.array([0.15 * (traits[5] - 0.5), 0.62, 0.75 + 0.3 * traits[3]])
-        tongue.append(solids.add(centre, upright, (0.62, 0.34, 0.75)))
+            axes = np.array([[c, 0, -s], [0, 1, 0], [s, 0, c]])
+            width = 0.150 + 0.012 * np.sin(3.1 * k + 9 * traits[3])
+            tall = 0.30 + 0.05 * np.sin(2.3 * k + 5 * traits[4])
+            teeth.append(solids.add(place, axes, (width, tall, 0.10), 0.015, 0.05, 2.0 * k))
+    if traits[4] > 0.3:
+        place = np.array([0.3 * (traits[5] - 0.5), 0.75, 0.9 + 0.3 * traits[3]])
+        tongue.append(solids.add(place, np.eye(3), (0.60, 0.40, 0.85), 0.12, 0.05, 9 * traits[3]))
     return teeth, tongue
 
 
 def colour_mouth(view: View, teeth: list[int], tongue: list[int]) -> None:
     """Ivory teeth; a tongue of fine papillae."""
-    side = view.camera.side
-    here = np.isin(view.solid, teeth)
-    view.cover[here, :3] = np.array([0.97, 0.94, 0.82], F32)
-    view.cover[here, 3] = 0.93
-    view.furrow[here] = 0.25 + 0.15 * np.clip(view.local[here][:, 2], -1, 1)
-    here = np.isin(view.solid, tongue)
-    rough = clouds()[:side, :side]
-    grid = np.sin(view.local[..., 0] * 70) * np.sin(view.local[..., 2] * 75)
-    view.furrow[here] = (0.10 * rough + 0.16 * grid)[here]
-    view.blood[here] = (0.10 * rough - 0.10 * grid + 0.1)[here]
-    view.cover[here, :3] = np.array([0.90, 0.78, 0.74], F32)
-    view.cover[here, 3] = 0.25
+    share = view.part_of(teeth)
+    view.lay((0.99, 0.95, 0.82), 0.95 * np.clip(share * 2 - 0.8, 0, 1))
+    view.furrow += share * (0.25 - view.furrow)
+    share = view.part_of(tongue)
+    x, z = view.local[..., 0].ravel(), view.local[..., 2].ravel()
+    papillae = look_up(clouds(), x * F32(900), z * F32(1100)).reshape(share.shape)
+    view.furrow += share * (0.20 * papillae)
+    view.blood += share * (0.15 - 0.10 * papillae)
+    view.lay((0.93, 0.82, 0.78), 0.30 * share)

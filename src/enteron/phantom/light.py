@@ -59,7 +59,7 @@ def illuminate(
             facing = max(F32(0.0), nx * lx + ny * ly + nz * lz)
             # Tissue scatters: light wraps round edges, and neighbours light each other.
             soft = F32(0.22) + F32(0.78) * facing
-            cavity = min(F32(1.35), max(F32(0.35), F32(1.0) + F32(1.15) * furrow[v, u]))
+            cavity = min(F32(1.35), max(F32(0.35), F32(1.0) + F32(1.0) * furrow[v, u]))
             level = soft * cavity / (t * t + F32(0.30)) + F32(0.02) * cavity
             light[v, u] = level
             total += level
@@ -86,14 +86,17 @@ def colour(
     distance: Array,
     table: Array,
     absorbed: Array,
+    lamp_tone: Array,
     fog: Array,
+    swirl: Array,
     gain: float,
     picture: Array,
 ) -> None:
     """Fill the picture (h, w, 3), 0 to about 1.
 
-    blood (h, w): haemoglobin of the wall. cover (h, w, 4): opaque colour on it and its share. fog
-    (4,): colour of the fluid and its density per length.
+    blood (h, w): haemoglobin of the wall. cover (h, w, 4): opaque colour on it and its share.
+    lamp_tone (3,): colour of white things. fog (4,): colour of the fluid and its density per length;
+    swirl (h, w): its unevenness, about 1.
     """
     height, width = seen.shape
     for v in range(height):
@@ -107,13 +110,14 @@ def colour(
             cell = min(int(place), LEVELS - 2)
             part = place - F32(cell)
             alpha = cover[v, u, 3]
+            bright = math.sqrt(shade) * F32(1.05)
             veil = F32(1.0) - math.exp(-fog[3] * distance[v, u])
             # The fluid is lit too, less the further the wall behind it.
             murk = veil * (F32(0.30) + F32(0.70) * shade)
             for c in range(3):
                 wall = table[cell, c] + (table[cell + 1, c] - table[cell, c]) * part
                 wall *= math.exp(-absorbed[c] * blood[v, u])
-                laid = cover[v, u, c] * (F32(0.08) + F32(1.0) * shade)
+                laid = cover[v, u, c] * lamp_tone[c] * bright
                 wall += (laid - wall) * alpha
-                wall += (fog[c] - F32(0.0)) * murk - wall * veil
+                wall += fog[c] * murk * swirl[v, u] - wall * veil
                 picture[v, u, c] = wall + glint[v, u]

@@ -89,15 +89,12 @@ def soil(view: View, share: float, hue: float, dark: float) -> None:
     """Let residue stick to the wall: yellow-green flakes to brown stool."""
     if share < 0.01:
         return
-    edge = 1.9 - 3.2 * share
-    alpha = np.clip((view.residue - edge) * 2.2, 0, 0.92).astype(F32)
-    tint = np.array([0.66, 0.56, 0.20]) * (1 - dark) + np.array([0.34, 0.24, 0.10]) * dark
-    tint = tint * (1 - 0.25 * hue * np.array([1.0, 0.2, 0.4]))
-    vary = (1 + 0.35 * np.clip(view.residue - edge - 0.5, -0.6, 1.0))[..., None]
-    keep = 1 - alpha[..., None]
-    view.cover[..., :3] = view.cover[..., :3] * keep + (tint * vary).astype(F32) * (1 - keep)
-    view.cover[..., 3] = 1 - (1 - view.cover[..., 3]) * (1 - alpha)
-    view.furrow += 0.5 * alpha
+    yellow, brown = np.array([0.84, 0.66, 0.26]), np.array([0.46, 0.30, 0.13])
+    tint = yellow * (1 - dark) + brown * dark
+    tint = tint * (1 - 0.22 * hue * np.array([1.0, 0.15, 0.5]))
+    alpha = np.clip((view.residue - F32(2.1 - 2.6 * share)) * F32(1.3), 0, F32(0.85))
+    view.lay((float(tint[0]), float(tint[1]), float(tint[2])), alpha)
+    view.furrow += F32(0.35) * alpha
 
 
 def flood(view: View, level: float, down: float, radius: float, hue: float, spare: Array) -> None:
@@ -109,11 +106,17 @@ def flood(view: View, level: float, down: float, radius: float, hue: float, spar
     under = (low - level * radius).astype(F32) + ripple
     alpha = np.clip(under * 14, 0, 1) * np.clip(0.60 + under * 1.2, 0, 0.96) * (1 - spare)
     tint = np.array([0.42, 0.33, 0.13]) * (1 - hue) + np.array([0.20, 0.19, 0.07]) * hue
-    keep = 1 - alpha[..., None]
-    view.cover[..., :3] = view.cover[..., :3] * keep + tint.astype(F32) * (1 - keep)
-    view.cover[..., 3] = 1 - (1 - view.cover[..., 3]) * (1 - alpha)
+    view.lay((float(tint[0]), float(tint[1]), float(tint[2])), alpha)
     gravity = np.array([-np.cos(down), -np.sin(down), 0], F32)
     view.normal += (gravity - view.normal) * (0.75 * alpha[..., None])
+
+
+def swirls(side: int, place: float, strength: float) -> Array:
+    """(side, side) unevenness of the fluid, about 1, that drifts with the activity `place`."""
+    coarse = _window(clouds(), side // 2, (place * 31, place * 17))
+    full = cv2.resize(coarse, (side, side), interpolation=cv2.INTER_LINEAR)
+    wisps = np.maximum(full - F32(0.6), 0)
+    return F32(1.0) + F32(0.15) * full + F32(0.2 + 0.8 * strength) * wisps
 
 
 def bubble(picture: Array, share: float, place: float, spare: Array) -> None:

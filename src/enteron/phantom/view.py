@@ -3,13 +3,28 @@
 from dataclasses import dataclass, field
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
-from enteron.phantom.trace import trace_solids, trace_wall
+from enteron.phantom.trace import trace
 from enteron.phantom.wall import Wall
 
 Array = NDArray[np.float32]
 F32 = np.float32
+
+
+@njit(cache=True, error_model="numpy")
+def lay(cover: Array, tint: Array, alpha: Array) -> None:
+    """Lay a colour (3,) over what covers the wall already (h, w, 4), by shares (h, w)."""
+    for v in range(alpha.shape[0]):
+        for u in range(alpha.shape[1]):
+            top = alpha[v, u]
+            if top <= 0:
+                continue
+            under = cover[v, u, 3] * (F32(1.0) - top)
+            for c in range(3):
+                cover[v, u, c] = (tint[c] * top + cover[v, u, c] * under) / (top + under)
+            cover[v, u, 3] = top + under
 
 
 @dataclass(frozen=True)
@@ -50,26 +65,32 @@ class Pose:
 
 @dataclass
 class Solids:
-    """Ellipsoids that stand in the lumen: polyps, lips of a valve, teeth."""
+    """Ellipsoids that grow out of the wall: polyps, lips of a valve, teeth."""
 
     centres: list[NDArray[np.float64]] = field(default_factory=list)
     frames: list[NDArray[np.float64]] = field(default_factory=list)  # rows: axis / half-length
-    bounds: list[float] = field(default_factory=list)
+    forms: list[tuple[float, float, float, float]] = field(default_factory=list)
 
     def add(
         self,
         centre: NDArray[np.float64],
         axes: NDArray[np.float64],
         halves: tuple[float, float, float],
+        seam: float,
+        lumps: float = 0.0,
+        phase: float = 0.0,
     ) -> int:
-        """Add one with orthonormal `axes` (rows) and its half-lengths; returns its number."""
+        """Add one with orthonormal `axes` (rows) and its half-lengths; returns its number.
+
+        `seam` is the length over which it merges with the wall.
+        """
         self.centres.append(centre)
         self.frames.append(axes / np.array(halves)[:, None])
-        self.bounds.append(max(halves))
-        return len(self.bounds) - 1
+        self.forms.append((min(halves), seam, lumps, phase))
+        return len(self.forms) - 1
 
     def __len__(self) -> int:
-        return len(self.bounds)
+        return len(self.forms)
 
 
 class View:
@@ -79,49 +100,52 @@ class View:
         side = camera.side
         self.camera = camera
         self.pose = pose
-        self.point = np.zeros((side, side, 3), F32)
-        self.normal = np.zeros((side, side, 3), F32)
-        self.distance = np.full((side, side), 9.0, F32)
-        self.cover = np.zeros((side, side, 4), F32)  # opaque colour and its share
-        self.solid = np.full((side, side), -1, np.int8)
-        self.local = np.zeros((side, side, 3), F32)  # point on the unit ball, where there is a solid
-        pigment = np.zeros((side, side, 3), F32)
+        self._wall = wall
         length = wall.region.length
         # Rays look back by at most their reach: whole tiles keep the depth from getting negative.
         depth = pose.depth % length + length * np.ceil(10.0 / length)
-        shape = np.array(
+        self._shape = np.array(
             [
                 wall.region.radius,
                 fold * wall.region.fold_height,
                 relief * wall.region.relief,
                 length,
                 depth,
-                0.0,
+                wall.region.stride,
             ],
             F32,
         )
-        trace_wall(
-            camera.rays, camera.seen, pose.turn, pose.origin, pose.bend, wall.macro, wall.fine, shape,
-            pose.rings, self.point, self.normal, self.distance, pigment,
+        self.point = np.zeros((side, side, 3), F32)
+        self.normal = np.zeros((side, side, 3), F32)
+        self.distance = np.full((side, side), 9.0, F32)
+        self.cover = np.zeros((side, side, 4), F32)  # opaque colour and its share
+        self.solid = np.full((side, side), -1, np.int8)  # number of the solid that is seen
+        self.share = np.zeros((side, side), F32)  # of that solid in its seam with the wall
+        self.local = np.zeros((side, side, 3), F32)  # point on the solid's unit ball
+        self.trace(Solids())
+
+    def trace(self, solids: Solids) -> None:
+        """Find what each pixel sees; pigments become the bare wall's."""
+        camera, pose, count = self.camera, self.pose, len(solids)
+        pigment = np.zeros((*camera.seen.shape, 3), F32)
+        trace(
+            camera.rays, camera.seen, pose.turn, pose.origin, pose.bend, self._wall.macro,
+            self._wall.fine, self._shape, pose.rings, np.array(solids.centres, F32).reshape(count, 3),
+            np.array(solids.frames, F32).reshape(count, 3, 3),
+            np.array(solids.forms, F32).reshape(count, 4), self.point, self.normal, self.distance,
+            pigment, self.solid, self.share, self.local,
         )  # fmt: skip
         self.blood = np.ascontiguousarray(pigment[..., 0])  # haemoglobin
         self.furrow = np.ascontiguousarray(pigment[..., 1])  # negative in the depth of furrows
         self.residue = np.ascontiguousarray(pigment[..., 2])  # where dirt sticks, as noise
 
-    def place_solids(self, solids: Solids) -> None:
-        """Put solids before the wall, with a dark seam where they touch it."""
-        if not len(solids):
-            return
-        for centre, frame in zip(solids.centres, solids.frames, strict=True):
-            near = (self.point - centre.astype(F32)) @ frame.T.astype(F32)
-            reach = np.sqrt(np.einsum("hwc,hwc->hw", near, near))
-            self.furrow -= 0.45 * np.clip(1.5 - reach, 0, 0.5) / 0.5
-        trace_solids(
-            self.camera.rays, self.camera.seen, self.pose.turn, self.pose.origin,
-            np.array(solids.centres, F32), np.array(solids.frames, F32),
-            np.array(solids.bounds, F32), self.point, self.normal, self.distance, self.solid,
-            self.local,
-        )  # fmt: skip
+    def part_of(self, numbers: list[int]) -> NDArray[np.float32]:
+        """(n, n) share, 0 to 1, of some solids in each pixel."""
+        return np.where(np.isin(self.solid, numbers), self.share, F32(0))
+
+    def lay(self, tint: tuple[float, float, float], alpha: NDArray[np.float32]) -> None:
+        """Cover the wall with an opaque colour, by shares (n, n)."""
+        lay(self.cover, np.array(tint, F32), alpha.astype(F32))
 
     def pixel(self, aim: tuple[float, float]) -> tuple[int, int]:
         """Row and column of a place in the view, each coordinate from -1 to 1."""

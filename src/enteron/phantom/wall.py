@@ -14,6 +14,8 @@ from enteron.phantom.noise import (
     wrapped_blur,
 )
 
+from enteron.phantom.trace import FINE_RANGE
+
 MACRO = (256, 256)  # folds; small enough to stay in the processor's cache while rays march
 MICRO = (1024, 1024)  # villi, pits and vessels
 
@@ -30,33 +32,34 @@ class Region:
     wetness: float  # share of specular highlights
     tilt: float  # how far the camera tends to look away from the axis, radians
     travel: float  # length travelled per unit of activity
+    stride: float  # longest step of a ray that cannot jump over a fold
 
 
 REGION: dict[str, Region] = {
     "mouth": Region(
         1.35, 0.30, 0.012, 6.0,
         ((0.07, 0.03, 0.03), (0.45, 0.20, 0.17), (0.80, 0.50, 0.44), (0.98, 0.86, 0.82)),
-        0.9, 0.45, 0.5,
+        0.9, 0.45, 0.5, 0.40,
     ),
     "esophagus": Region(
         0.95, 0.26, 0.004, 8.0,
         ((0.09, 0.035, 0.03), (0.48, 0.24, 0.17), (0.83, 0.58, 0.47), (0.98, 0.87, 0.78)),
-        0.7, 0.18, 1.2,
+        0.7, 0.18, 1.2, 0.60,
     ),
     "stomach": Region(
         2.0, 0.75, 0.010, 12.0,
         ((0.08, 0.03, 0.015), (0.46, 0.18, 0.09), (0.82, 0.47, 0.31), (0.99, 0.82, 0.68)),
-        0.8, 0.75, 0.7,
+        0.8, 0.75, 0.7, 0.35,
     ),
     "small intestine": Region(
         1.05, 0.62, 0.030, 8.0,
         ((0.085, 0.03, 0.012), (0.43, 0.18, 0.075), (0.80, 0.48, 0.28), (0.99, 0.84, 0.66)),
-        0.35, 0.75, 0.5,
+        0.35, 0.75, 0.5, 0.16,
     ),
     "colon": Region(
         1.55, 0.62, 0.004, 10.0,
         ((0.055, 0.03, 0.015), (0.38, 0.18, 0.09), (0.74, 0.47, 0.32), (0.97, 0.82, 0.68)),
-        0.45, 0.65, 0.6,
+        0.45, 0.65, 0.6, 0.22,
     ),
 }  # fmt: skip
 
@@ -67,7 +70,7 @@ class Wall:
 
     region: Region
     macro: NDArray[np.float32]  # (*MACRO, 3): folds, 0 to about 1, and their slopes per cell
-    fine: NDArray[np.float32]  # (*MICRO, 4): fine relief, haemoglobin, furrow, residue
+    fine: NDArray[np.uint8]  # (*MICRO, 4): fine relief, haemoglobin, furrow, residue
 
 
 def _ridges(phase: Field, sharpness: float) -> Field:
@@ -161,5 +164,5 @@ def build_wall(name: str, rng: np.random.Generator) -> Wall:
     return Wall(
         REGION[name],
         np.ascontiguousarray(folds, dtype=np.float32),
-        np.ascontiguousarray(fine, dtype=np.float32),
+        np.clip((fine + FINE_RANGE) / (2 * FINE_RANGE) * 255 + 0.5, 0, 255).astype(np.uint8),
     )
