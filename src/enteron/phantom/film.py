@@ -49,9 +49,9 @@ class Patient:
 
 
 def _draw_patient(rng: np.random.Generator) -> Patient:
-    warm, green = rng.normal(0, 0.10), rng.normal(0, 0.05)
+    warm, green = np.clip(rng.normal(0.03, 0.09), -0.14, 0.25), rng.normal(0, 0.04)
     return Patient(
-        tint=np.exp(np.array([0.03 + 0.02 * rng.normal(), green - 0.5 * warm, -2.0 * warm])),
+        tint=np.exp(np.array([0.03 + 0.02 * rng.normal(), green - 0.6 * warm, -2.0 * warm])),
         pallor=float(np.clip(rng.normal(0, 0.5), -1, 1)),
         dirtiness=float(rng.beta(1.5, 2.5)),
         brightness=float(np.exp(rng.normal(0, 0.12))),
@@ -172,7 +172,10 @@ class Film:
             shift = np.exp(rng.normal(0, 0.05, 3) * [0.4, 1.0, 1.6])
             grey = stops.mean(axis=1, keepdims=True)
             stops = grey + (stops - grey) * (1 - 0.22 * self._patient.pallor + rng.normal(0, 0.06))
-            self._tables[name] = palette_table(np.clip(stops * self._patient.tint * shift, 0, 1))
+            # Glare keeps more of the lamps' own colour.
+            keep = np.array([1.0, 1.0, 0.8, 0.45])[:, None]
+            stops = stops * (self._patient.tint * shift) ** keep
+            self._tables[name] = palette_table(stops / max(1.0, float(stops.max())))
         return self._walls[name]
 
     def _pose(self, i: int, mark: Landmark | None, radius: float) -> Pose:
@@ -254,7 +257,7 @@ class Film:
             camera.seen, camera.rays, view.pose.turn, view.normal, view.distance, view.furrow, lamp,
             F32(0.5 * wall.region.wetness), light, glint,
         )  # fmt: skip
-        gain = 1.15 * patient.brightness * float(veil.exposure[i]) / (0.12 + mean**0.8)
+        gain = 1.5 * patient.brightness * float(veil.exposure[i]) / (0.12 + mean**0.8)
         hue = float(veil.hue[i])
         clear, murky = np.array([0.72, 0.58, 0.22]), np.array([0.40, 0.36, 0.13])
         fog = np.append(clear * (1 - hue) + murky * hue, min(float(veil.fog[i]), 0.5 if marks.any() else 9))

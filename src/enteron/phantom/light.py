@@ -58,9 +58,9 @@ def illuminate(
             nz = turn_matrix[0, 2] * n0 + turn_matrix[1, 2] * n1 + turn_matrix[2, 2] * n2
             facing = max(F32(0.0), nx * lx + ny * ly + nz * lz)
             # Tissue scatters: light wraps round edges, and neighbours light each other.
-            soft = F32(0.22) + F32(0.78) * facing
+            soft = F32(0.30) + F32(0.70) * facing
             cavity = min(F32(1.35), max(F32(0.35), F32(1.0) + F32(1.0) * furrow[v, u]))
-            level = soft * cavity / (t * t + F32(0.30)) + F32(0.02) * cavity
+            level = soft * cavity / (t * t + F32(0.45)) + F32(0.015) * cavity
             light[v, u] = level
             total += level
             count += 1
@@ -110,7 +110,7 @@ def colour(
             cell = min(int(place), LEVELS - 2)
             part = place - F32(cell)
             alpha = cover[v, u, 3]
-            bright = math.sqrt(shade) * F32(1.05)
+            bright = F32(0.06) + F32(1.02) * math.sqrt(shade)
             veil = F32(1.0) - math.exp(-fog[3] * distance[v, u])
             # The fluid is lit too, less the further the wall behind it.
             murk = veil * (F32(0.30) + F32(0.70) * shade)

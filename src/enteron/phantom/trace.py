@@ -19,7 +19,7 @@ U32 = np.uint32
 
 COARSE = 4  # pixels per side of a block that shares one coarse ray
 NEAR = F32(0.12)  # the dome keeps tissue at least so far from the lens
-FAR = F32(8.0)  # length at which a ray is given up: nothing there is lit
+FAR = F32(6.0)  # length at which a ray is given up: nothing there is lit
 
 RING_ANGLES = 128
 """A narrowing is a row: its place, its half-width, then its amount (0 to 1) at so many angles."""
@@ -28,11 +28,11 @@ FINE_RANGE = F32(4.0)
 """Fine tiles hold bytes: 0 to 255 stand for -FINE_RANGE to FINE_RANGE."""
 
 _BYTE = F32(8.0 / 255.0)
-_fast = njit(cache=True, inline="always", error_model="numpy", fastmath=True)
-_kernel = njit(cache=True, error_model="numpy", fastmath=True)
+# Nothing here allocates, and counting references in the innermost loops would double their time.
+_kernel = njit(cache=True, error_model="numpy", fastmath=True, _nrt=False)
 
 
-@_fast
+@_kernel
 def _angle(y: float, x: float) -> float:
     """Angle of (x, y) in turns, 0 to 1, to 1e-4: enough for a lookup, faster than atan2."""
     across, up = abs(x), abs(y)
@@ -50,7 +50,7 @@ def _angle(y: float, x: float) -> float:
     return turn
 
 
-@_fast
+@_kernel
 def _corner(row: float, column: float, high: int, wide: int) -> tuple[int, int, int, int]:
     """The four neighbours of a place (not negative) in a tile whose sides are powers of two."""
     top = U32(row) & U32(high - 1)
@@ -58,22 +58,22 @@ def _corner(row: float, column: float, high: int, wide: int) -> tuple[int, int, 
     return top, (top + U32(1)) & U32(high - 1), left, (left + U32(1)) & U32(wide - 1)
 
 
-@_fast
+@_kernel
 def _part(place: float) -> float:
     return place - F32(U32(place))
 
 
-@_fast
+@_kernel
 def _fold(tile: Array, row: float, column: float) -> float:
-    """Bilinear height in a tile (rows, columns, 3) of heights and slopes."""
+    """Bilinear height in a tile."""
     top, bottom, left, right = _corner(row, column, tile.shape[0], tile.shape[1])
     down, across = _part(row), _part(column)
-    upper = tile[top, left, 0] + (tile[top, right, 0] - tile[top, left, 0]) * across
-    lower = tile[bottom, left, 0] + (tile[bottom, right, 0] - tile[bottom, left, 0]) * across
+    upper = tile[top, left] + (tile[top, right] - tile[top, left]) * across
+    lower = tile[bottom, left] + (tile[bottom, right] - tile[bottom, left]) * across
     return upper + (lower - upper) * down
 
 
-@_fast
+@_kernel
 def _narrowing(turn: float, z: float, rings: Array) -> float:
     """What is left of the radius, 0 to 1, where rings of muscle close the lumen."""
     left = F32(1.0)
@@ -90,7 +90,7 @@ def _narrowing(turn: float, z: float, rings: Array) -> float:
     return left
 
 
-@_fast
+@_kernel
 def _solid(
     px: float, py: float, pz: float, k: int, centres: Array, frames: Array, forms: Array
 ) -> float:
@@ -106,7 +106,7 @@ def _solid(
     return (reach - F32(1.0)) * forms[k, 0]
 
 
-@_fast
+@_kernel
 def _merged(
     gap: float, px: float, py: float, pz: float, centres: Array, frames: Array, forms: Array
 ) -> float:
@@ -119,51 +119,49 @@ def _merged(
     return gap
 
 
-@_fast
-def _march(
-    dx: float, dy: float, dz: float, start: float, bold: float, ox: float, oy: float, bx: float, by: float,
-    macro: Array, fine: Tile, shape: Array, rings: Array, centres: Array, frames: Array, forms: Array,
+@_kernel
+def _gap(
+    t: float, dx: float, dy: float, dz: float, ox: float, oy: float, bx: float, by: float,
+    heights: Array, shape: Array, rings: Array, centres: Array, frames: Array, forms: Array,
 ) -> float:  # fmt: skip
-    """Length of a ray from the camera to the wall, sought from `start` on.
+    """Free way across the lumen at length t of a ray; negative inside the wall."""
+    z = t * dz
+    px, py = ox + t * dx, oy + t * dy
+    x, y = px - bx * z * z, py - by * z * z
+    # The capsule presses the folds beside it flat.
+    compress = min(F32(1.0), F32(0.25) + F32(0.6) * t)
+    turn = _angle(y, x)
+    row = (z + shape[4]) * F32(heights.shape[0]) / shape[3]
+    radius = shape[0] - shape[1] * compress * _fold(heights, row, turn * F32(heights.shape[1]))
+    gap = max(radius * _narrowing(turn, z, rings), F32(0.03)) - math.sqrt(x * x + y * y)
+    return _merged(gap, px, py, z, centres, frames, forms)
 
-    `bold` is how many gaps a step may take: more where no fold can stand in between.
-    """
+
+@_kernel
+def _march(
+    dx: float, dy: float, dz: float, start: float, ox: float, oy: float, bx: float, by: float,
+    heights: Array, shape: Array, rings: Array, centres: Array, frames: Array, forms: Array,
+) -> float:  # fmt: skip
+    """Length of a ray from the camera to the wall, sought from `start` on."""
     t, before, gap_before, outside = start, start, F32(1.0), False
-    per_row, per_fine = F32(macro.shape[0]) / shape[3], F32(fine.shape[0]) / shape[3]
-    wide, wide_fine = F32(macro.shape[1]), F32(fine.shape[1])
-    for _ in range(56):
-        z = t * dz
-        px, py = ox + t * dx, oy + t * dy
-        x, y = px - bx * z * z, py - by * z * z
-        # The capsule presses the folds beside it flat.
-        compress = min(F32(1.0), F32(0.25) + F32(0.6) * t)
-        turn = _angle(y, x)
-        depth = z + shape[4]
-        radius = shape[0] - shape[1] * compress * _fold(macro, depth * per_row, turn * wide)
-        gap = max(radius * _narrowing(turn, z, rings), F32(0.03)) - math.sqrt(x * x + y * y)
-        if gap < F32(0.03):
-            row, column = U32(depth * per_fine), U32(turn * wide_fine)
-            byte = fine[row & U32(fine.shape[0] - 1), column & U32(fine.shape[1] - 1), 0]
-            gap -= shape[2] * (F32(byte) * _BYTE - FINE_RANGE)
-        gap = _merged(gap, px, py, z, centres, frames, forms)
-        if gap < F32(0.005):
+    # The wall rises no faster than its steepest fold: of a gap, so much of the ray is free.
+    sideways = math.sqrt(max(F32(0), F32(1) - dz * dz))
+    free = F32(1.5) / (sideways * (F32(1) + shape[6]) + shape[5] * abs(dz))
+    for _ in range(90):
+        gap = _gap(t, dx, dy, dz, ox, oy, bx, by, heights, shape, rings, centres, frames, forms)
+        if gap < F32(0.006) + F32(0.004) * t:
             if gap < 0 and outside:
                 t = before + (t - before) * gap_before / (gap_before - gap + F32(1e-6))
             elif gap < 0 and t > F32(0.15):
                 t = max(NEAR, F32(0.7) * t)  # the start lay behind a fold: step back
                 continue
             break
-        # Newton's step where the wall comes nearer, kept short enough not to jump over a fold.
-        closing = (gap_before - gap) / (t - before + F32(1e-6))
-        stride = F32(0.35) * bold * gap
-        if outside and closing > F32(0.05):
-            stride = max(stride, min(gap / closing, bold * gap))
-        stride = min(stride, shape[5] + F32(0.05) * t)
+        stride = min(gap * free, F32(0.8))
         for k in range(rings.shape[0]):
-            to_ring = abs(z - rings[k, 0]) - rings[k, 1]
+            to_ring = abs(t * dz - rings[k, 0]) - rings[k, 1]
             stride = min(stride, max(to_ring + F32(0.03), F32(0.16) * rings[k, 1]))
         before, gap_before, outside = t, gap, True
-        t += max(F32(0.008), stride)
+        t += max(F32(0.008) + F32(0.015) * t, stride)
         if t > FAR:
             return FAR
     return t
@@ -171,26 +169,28 @@ def _march(
 
 @_kernel
 def trace(
-    rays: Array, seen: Tile, turn_matrix: Array, origin: Array, bend: Array, macro: Array, fine: Tile,
-    shape: Array, rings: Array, centres: Array, frames: Array, forms: Array, point: Array,
+    rays: Array, seen: Tile, turn_matrix: Array, origin: Array, bend: Array, heights: Array,
+    macro: Array, fine: Tile, shape: Array, rings: Array, centres: Array, frames: Array, forms: Array, point: Array,
     normal: Array, distance: Array, pigment: Array, solid: NDArray[np.int8], share: Array,
-    local: Array,
+    local: Array, coarse: Array,
 ) -> None:  # fmt: skip
     """Fill, for every seen pixel, the hit `point`, `normal`, `distance` and wall `pigment`.
 
-    rays (h, w, 3): unit directions of the pixels in the camera's frame. macro (.., 3): folds and
-    their slopes per cell. fine (.., 4): relief, haemoglobin, furrow, residue as bytes. shape: radius,
-    fold height, relief, tile length, depth of the capsule, longest stride. Solids: centres (m, 3);
+    rays (h, w, 3): unit directions of the pixels in the camera's frame. heights: folds; macro
+    (.., 3): the same with their slopes per cell. fine (.., 4): relief, haemoglobin, furrow, residue as bytes. shape: radius,
+    fold height, relief, tile length, depth of the capsule, steepest rise of the wall along the axis
+    and around it. Solids: centres (m, 3);
     frames (m, 3, 3), rows are axes over half-lengths; forms (m, 4): shortest half-length, softness
     of the seam, lumpiness and its phase. Where a solid is hit, `solid` is its number, `share` its
-    part (0 to 1) and `local` the point on its unit ball. Points are relative to the capsule's place
+    part (0 to 1) and `local` the point on its unit ball. `coarse` is room to work in. Points are relative to the capsule's place
     on the axis.
     """
     height, width = seen.shape
     # A coarse pass tells the fine one where to start: most of a ray's way is empty.
     rows, columns = (height + COARSE - 1) // COARSE, (width + COARSE - 1) // COARSE
-    coarse = np.empty((rows + 4, columns + 4), np.float32)
-    coarse[:] = FAR
+    for i in range(rows + 4):
+        for j in range(columns + 4):
+            coarse[i, j] = FAR
     r00, r01, r02 = turn_matrix[0, 0], turn_matrix[0, 1], turn_matrix[0, 2]
     r10, r11, r12 = turn_matrix[1, 0], turn_matrix[1, 1], turn_matrix[1, 2]
     r20, r21, r22 = turn_matrix[2, 0], turn_matrix[2, 1], turn_matrix[2, 2]
@@ -202,7 +202,7 @@ def trace(
             rx, ry, rz = rays[v, u, 0], rays[v, u, 1], rays[v, u, 2]
             coarse[i + 2, j + 2] = _march(
                 r00 * rx + r01 * ry + r02 * rz, r10 * rx + r11 * ry + r12 * rz,
-                r20 * rx + r21 * ry + r22 * rz, NEAR, F32(1.7), ox, oy, bx, by, macro, fine, shape, rings,
+                r20 * rx + r21 * ry + r22 * rz, NEAR, ox, oy, bx, by, heights, shape, rings,
                 centres, frames, forms,
             )  # fmt: skip
     high, wide = F32(macro.shape[0]), F32(macro.shape[1])
@@ -218,9 +218,12 @@ def trace(
                 for m in range(1, 4):
                     near = min(near, coarse[i + k, j + m])
                     far = max(far, coarse[i + k, j + m])
-            start, bold = F32(0.85) * near - F32(0.06), F32(1.7)
-            if far - near < F32(0.35) * near:
-                # An even piece of wall: begin just before it.
+            rx, ry, rz = rays[v, u, 0], rays[v, u, 1], rays[v, u, 2]
+            dx = r00 * rx + r01 * ry + r02 * rz
+            dy = r10 * rx + r11 * ry + r12 * rz
+            dz = r20 * rx + r21 * ry + r22 * rz
+            if far - near < F32(0.40) * near:
+                # An even piece of wall: one secant between points just before and behind it.
                 down = (F32(v) - F32(COARSE // 2)) / F32(COARSE) + F32(2)
                 across = (F32(u) - F32(COARSE // 2)) / F32(COARSE) + F32(2)
                 top, left = U32(down), U32(across)
@@ -228,17 +231,15 @@ def trace(
                 upper = coarse[top, left] * (one - across) + coarse[top, left + 1] * across
                 lower = coarse[top + 1, left] * (one - across) + coarse[top + 1, left + 1] * across
                 guess = upper + (lower - upper) * down
-                start = max(start, guess - F32(0.02) - F32(0.15) * (far - near))
-                bold = F32(4.0)
-            start = max(NEAR, start)
-            rx, ry, rz = rays[v, u, 0], rays[v, u, 1], rays[v, u, 2]
-            dx = r00 * rx + r01 * ry + r02 * rz
-            dy = r10 * rx + r11 * ry + r12 * rz
-            dz = r20 * rx + r21 * ry + r22 * rz
-            t = _march(
-                dx, dy, dz, start, bold, ox, oy, bx, by, macro, fine, shape, rings, centres,
-                frames, forms,
-            )  # fmt: skip
+                half = min(F32(0.02) + F32(0.15) * (far - near), F32(0.5) * guess)
+                t, back = guess - half, guess + half
+                front = _gap(t, dx, dy, dz, ox, oy, bx, by, heights, shape, rings, centres, frames, forms)
+                behind = _gap(back, dx, dy, dz, ox, oy, bx, by, heights, shape, rings, centres, frames, forms)
+                cross = front / (front - behind) if front - behind > F32(1e-5) else F32(0.5)
+                t += (back - t) * max(F32(-0.5), min(F32(1.5), cross))
+            else:
+                start = max(NEAR, F32(0.92) * near - F32(0.04))
+                t = _march(dx, dy, dz, start, ox, oy, bx, by, heights, shape, rings, centres, frames, forms)
             z = t * dz
             px, py = ox + t * dx, oy + t * dy
             x, y = px - bx * z * z, py - by * z * z
@@ -308,7 +309,7 @@ def trace(
                 ny += (sy * size - ny) * mix
                 nz += (sz * size - nz) * mix
                 gap = gap + (away - gap) * mix - soft * mix * (one - mix)
-                if mix > share[v, u]:
+                if mix > F32(0.5) or mix > share[v, u]:
                     share[v, u] = mix
                     solid[v, u] = k
                     x, y, w = px - centres[k, 0], py - centres[k, 1], z - centres[k, 2]

@@ -6,7 +6,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from enteron.phantom.trace import trace
+from enteron.phantom.trace import COARSE, trace
 from enteron.phantom.wall import Wall
 
 Array = NDArray[np.float32]
@@ -111,7 +111,8 @@ class View:
                 relief * wall.region.relief,
                 length,
                 depth,
-                wall.region.stride,
+                0.15 + fold * wall.steepest[0],
+                fold * wall.steepest[1],
             ],
             F32,
         )
@@ -129,11 +130,12 @@ class View:
         camera, pose, count = self.camera, self.pose, len(solids)
         pigment = np.zeros((*camera.seen.shape, 3), F32)
         trace(
-            camera.rays, camera.seen, pose.turn, pose.origin, pose.bend, self._wall.macro,
+            camera.rays, camera.seen, pose.turn, pose.origin, pose.bend, self._wall.heights, self._wall.macro,
             self._wall.fine, self._shape, pose.rings, np.array(solids.centres, F32).reshape(count, 3),
             np.array(solids.frames, F32).reshape(count, 3, 3),
             np.array(solids.forms, F32).reshape(count, 4), self.point, self.normal, self.distance,
             pigment, self.solid, self.share, self.local,
+            np.empty((camera.side // COARSE + 6, camera.side // COARSE + 6), F32),
         )  # fmt: skip
         self.blood = np.ascontiguousarray(pigment[..., 0])  # haemoglobin
         self.furrow = np.ascontiguousarray(pigment[..., 1])  # negative in the depth of furrows

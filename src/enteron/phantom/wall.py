@@ -32,34 +32,33 @@ class Region:
     wetness: float  # share of specular highlights
     tilt: float  # how far the camera tends to look away from the axis, radians
     travel: float  # length travelled per unit of activity
-    stride: float  # longest step of a ray that cannot jump over a fold
 
 
 REGION: dict[str, Region] = {
     "mouth": Region(
-        1.35, 0.30, 0.012, 6.0,
+        1.35, 0.30, 0.006, 6.0,
         ((0.07, 0.03, 0.03), (0.45, 0.20, 0.17), (0.80, 0.50, 0.44), (0.98, 0.86, 0.82)),
-        0.9, 0.45, 0.5, 0.40,
+        0.9, 0.45, 0.5,
     ),
     "esophagus": Region(
         0.95, 0.26, 0.004, 8.0,
         ((0.09, 0.035, 0.03), (0.48, 0.24, 0.17), (0.83, 0.58, 0.47), (0.98, 0.87, 0.78)),
-        0.7, 0.18, 1.2, 0.60,
+        0.7, 0.18, 1.2,
     ),
     "stomach": Region(
-        2.0, 0.75, 0.010, 12.0,
+        1.9, 0.85, 0.006, 12.0,
         ((0.08, 0.03, 0.015), (0.46, 0.18, 0.09), (0.82, 0.47, 0.31), (0.99, 0.82, 0.68)),
-        0.8, 0.75, 0.7, 0.35,
+        0.8, 0.75, 0.7,
     ),
     "small intestine": Region(
-        1.05, 0.62, 0.030, 8.0,
+        1.05, 0.66, 0.012, 8.0,
         ((0.085, 0.03, 0.012), (0.43, 0.18, 0.075), (0.80, 0.48, 0.28), (0.99, 0.84, 0.66)),
-        0.35, 0.75, 0.5, 0.16,
+        0.35, 0.75, 0.5,
     ),
     "colon": Region(
         1.55, 0.62, 0.004, 10.0,
         ((0.055, 0.03, 0.015), (0.38, 0.18, 0.09), (0.74, 0.47, 0.32), (0.97, 0.82, 0.68)),
-        0.45, 0.65, 0.6, 0.22,
+        0.45, 0.65, 0.6,
     ),
 }  # fmt: skip
 
@@ -69,7 +68,9 @@ class Wall:
     """One region of one study: tiles over (depth, angle)."""
 
     region: Region
-    macro: NDArray[np.float32]  # (*MACRO, 3): folds, 0 to about 1, and their slopes per cell
+    heights: Field  # MACRO: folds, 0 to about 1, upwards is into the lumen
+    macro: NDArray[np.float32]  # (*MACRO, 3): the same, and their slopes per cell
+    steepest: tuple[float, float]  # rise per length, along the axis and around it
     fine: NDArray[np.uint8]  # (*MICRO, 4): fine relief, haemoglobin, furrow, residue
 
 
@@ -96,8 +97,8 @@ def _macro(name: str, rng: np.random.Generator) -> Field:
     if name == "stomach":
         # Rugae: thick folds along the axis that wind and merge.
         count = int(rng.integers(6, 9))
-        wind = 0.55 * fractal_noise(rng, MACRO, (8, 4), 2)
-        folds = _ridges(turn * count + wind, 0.9) * np.clip(0.62 + 0.3 * drift, 0.05, 1.1)
+        wind = 0.42 * fractal_noise(rng, MACRO, (8, 4), 2, 0.35)
+        folds = _ridges(turn * count + wind, 0.7) * np.clip(0.6 + 0.3 * drift, 0.05, 1.0)
         return folds + 0.10 * swell
     if name == "small intestine":
         # Circular folds, none of which runs quite round: they tilt, fork and fade.
@@ -122,8 +123,8 @@ def _macro(name: str, rng: np.random.Generator) -> Field:
 def _micro(name: str, rng: np.random.Generator) -> Field:
     if name == "small intestine":
         # Villi: fine blunt fingers, denser than anything else in the gut.
-        villi = smooth_noise(rng, MICRO, (256, 256)) + 0.7 * smooth_noise(rng, MICRO, (128, 256))
-        return np.clip(villi * 0.6, -0.8, 1.6) + 0.3 * smooth_noise(rng, MICRO, (64, 64))
+        villi = 0.8 * smooth_noise(rng, MICRO, (512, 512)) + smooth_noise(rng, MICRO, (256, 256))
+        return np.clip(villi * 0.7, -1.2, 1.8) + 0.3 * smooth_noise(rng, MICRO, (64, 64))
     if name == "stomach":
         pits = smooth_noise(rng, MICRO, (256, 256))
         return 0.5 * np.abs(pits) + 0.8 * fractal_noise(rng, MICRO, (32, 32), 2)
@@ -135,15 +136,15 @@ def _micro(name: str, rng: np.random.Generator) -> Field:
 def _haemoglobin(name: str, rng: np.random.Generator) -> Field:
     mottle = 0.10 * fractal_noise(rng, MICRO, (8, 8), 5, 0.65)
     if name == "esophagus":
-        return mottle * 0.5 + 0.75 * branching_lines(rng, MICRO, 60, 420, 3.2, 0.9)
+        return mottle * 0.5 + 0.5 * branching_lines(rng, MICRO, 70, 420, 2.0, 0.9)
     if name == "colon":
-        thick = branching_lines(rng, MICRO, 26, 420, 4.5, 0.2)
-        thin = branching_lines(rng, MICRO, 60, 180, 2.2, 0.1)
-        return mottle * 0.8 + 0.95 * thick + 0.6 * thin
+        thick = branching_lines(rng, MICRO, 24, 380, 2.9, 0.2)
+        thin = branching_lines(rng, MICRO, 130, 150, 1.5, 0.1)
+        return mottle * 0.8 + 0.62 * thick + 0.42 * thin
     if name == "small intestine":
-        return mottle * 1.3 + 0.22 * branching_lines(rng, MICRO, 40, 120, 2.0, 0.0)
+        return mottle * 1.3 + 0.16 * branching_lines(rng, MICRO, 60, 100, 1.5, 0.0)
     if name == "mouth":
-        return mottle * 1.3 + 0.45 * branching_lines(rng, MICRO, 50, 160, 2.5, 0.1)
+        return mottle * 1.3 + 0.3 * branching_lines(rng, MICRO, 70, 160, 1.5, 0.1)
     return mottle * 1.4
 
 
@@ -157,12 +158,17 @@ def build_wall(name: str, rng: np.random.Generator) -> Wall:
     furrow = cv2.resize(furrow, None, fx=scale, fy=scale, interpolation=cv2.INTER_LINEAR)
     furrow = furrow[2 * scale : -2 * scale, 2 * scale : -2 * scale]
     residue = fractal_noise(rng, MICRO, (8, 16), 5, 0.62) - 0.6 * furrow
-    fine = np.stack([micro, _haemoglobin(name, rng), furrow + 0.05 * micro, residue], axis=-1)
+    fine = np.stack([micro, _haemoglobin(name, rng), furrow + 0.07 * micro, residue], axis=-1)
     slope_depth = (np.roll(macro, -1, 0) - np.roll(macro, 1, 0)) / 2
     slope_turn = (np.roll(macro, -1, 1) - np.roll(macro, 1, 1)) / 2
     folds = np.stack([macro, slope_depth, slope_turn], axis=-1)
+    region = REGION[name]
+    along = float(np.quantile(np.abs(slope_depth), 0.99)) * MACRO[0] / region.length
+    around = float(np.quantile(np.abs(slope_turn), 0.99)) * MACRO[1] / (2 * np.pi * region.radius)
     return Wall(
-        REGION[name],
+        region,
+        np.ascontiguousarray(macro, dtype=np.float32),
         np.ascontiguousarray(folds, dtype=np.float32),
+        (along * region.fold_height, around * region.fold_height),
         np.clip((fine + FINE_RANGE) / (2 * FINE_RANGE) * 255 + 0.5, 0, 255).astype(np.uint8),
     )
