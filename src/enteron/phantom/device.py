@@ -112,7 +112,9 @@ def _clock(seconds: float) -> str:
     return f"{whole // 3600:02d}:{whole // 60 % 60:02d}:{whole % 60:02d}"
 
 
-def _write(frame: Image, text: str, x: int, y: int, scale: float, tone: tuple[int, int, int]) -> None:
+def _write(
+    frame: Image, text: str, x: int, y: int, scale: float, tone: tuple[int, int, int]
+) -> None:
     cv2.putText(frame, text, (x, y), cv2.FONT_HERSHEY_SIMPLEX, scale, tone, 1, cv2.LINE_AA)
 
 

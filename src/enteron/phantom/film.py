@@ -190,7 +190,9 @@ class Film:
             amount = 0.9 * float(motion.strength[i]) * fade
             if amount > 0.05:
                 petals = 4 + int(phase) % 4
-                rows.append(ring(place * radius**0.5, 1.4, puckered(amount, petals, 0.12 * amount, phase)))
+                rows.append(
+                    ring(place * radius**0.5, 1.4, puckered(amount, petals, 0.12 * amount, phase))
+                )
         turn = rotations(motion, np.array([i]), self._tilt[i : i + 1])[0]
         bend = motion.bend[i] * (0.3 if mark is not None else 1.0) / radius
         return Pose(
@@ -260,7 +262,9 @@ class Film:
         gain = 1.5 * patient.brightness * float(veil.exposure[i]) / (0.12 + mean**0.8)
         hue = float(veil.hue[i])
         clear, murky = np.array([0.72, 0.58, 0.22]), np.array([0.40, 0.36, 0.13])
-        fog = np.append(clear * (1 - hue) + murky * hue, min(float(veil.fog[i]), 0.5 if marks.any() else 9))
+        fog = np.append(
+            clear * (1 - hue) + murky * hue, min(float(veil.fog[i]), 0.5 if marks.any() else 9)
+        )
         lamp_tone = self._tables[name][-1] / self._tables[name][-1].max()
         swirl = swirls(camera.side, float(self._motion.activity[i]), float(veil.hue[i]))
         colour(
@@ -283,10 +287,14 @@ class Film:
             raise IndexError(f"frame {i} of {len(self)}")
         top, left = np.random.default_rng([self._seed, 75, i]).integers(0, 1024, 2)
         if self._is_outside(i):
-            picture = outside_world(camera_of(self._device), self._seed, float(self._motion.activity[i]))
+            picture = outside_world(
+                camera_of(self._device), self._seed, float(self._motion.activity[i])
+            )
         else:
             picture = self._picture(i)
-        return develop(self._device, picture, int(self._numbers[i]), self._seed, (int(top), int(left)))
+        return develop(
+            self._device, picture, int(self._numbers[i]), self._seed, (int(top), int(left))
+        )
 
 
 def encode_png(frame: NDArray[np.uint8], level: int = 1) -> bytes:

@@ -30,7 +30,9 @@ def _dots() -> Field:
     tile = np.zeros((512, 512), np.uint8)
     for _ in range(520):
         x, y = (int(v) for v in rng.integers(0, 512, 2))
-        cv2.circle(tile, (x, y), int(rng.integers(3, 9)), int(rng.integers(130, 255)), -1, cv2.LINE_AA)
+        cv2.circle(
+            tile, (x, y), int(rng.integers(3, 9)), int(rng.integers(130, 255)), -1, cv2.LINE_AA
+        )
     return wrapped_blur(tile.astype(F32) / 255, 1.8)
 
 
@@ -81,7 +83,9 @@ class Canvas:
         cover[self.pixels] = part[0]
 
 
-def _mix(low: tuple[float, ...], high: tuple[float, ...], part: float) -> tuple[float, float, float]:
+def _mix(
+    low: tuple[float, ...], high: tuple[float, ...], part: float
+) -> tuple[float, float, float]:
     r, g, b = (x + (y - x) * part for x, y in zip(low, high, strict=True))
     return r, g, b
 
@@ -95,7 +99,7 @@ def _erythema(on: Canvas) -> None:
 def _angiectasia(on: Canvas) -> None:
     t = on.lesion.traits
     inside = _step(on.reach(0.28), 1.15, 0.75)
-    ferns = on.noise(_ferns(), 55 + 40 * t[1], 13)
+    ferns = on.noise(_ferns(), 38 + 30 * t[1], 13)
     flat = 0.25 + 0.75 * t[2]  # from a mere net of vessels to a cherry-red spot
     on.redden((0.7 + 0.9 * on.lesion.strength) * inside * (0.55 * flat + 1.0 * ferns))
 
@@ -110,8 +114,8 @@ def _erosion(on: Canvas) -> None:
         ragged = 1 + 0.20 * on.noise(clouds(), 90, 17.0 * k)
         reach = (np.sqrt(a * a + b * b) * ragged / size).astype(F32)
         on.redden((0.35 + 0.65 * on.lesion.strength) * _step(reach, 2.0, 0.8))
-        pale = _mix((0.93, 0.84, 0.62), (0.96, 0.92, 0.84), t[3])
-        on.lay(pale, (0.45 + 0.40 * on.lesion.strength) * _step(reach, 0.95, 0.45))
+        pale = _mix((1.02, 0.90, 0.62), (1.10, 1.04, 0.94), t[3])
+        on.lay(pale, (0.50 + 0.42 * on.lesion.strength) * _step(reach, 0.95, 0.45))
 
 
 def _ulcer(on: Canvas) -> None:
@@ -120,9 +124,12 @@ def _ulcer(on: Canvas) -> None:
     on.redden((0.30 + 0.70 * on.lesion.strength) * _step(reach, 1.5, 0.9))
     rim = np.exp(-(((reach - 0.88) / 0.16) ** 2)).astype(F32)
     on.raise_wall(0.30 * rim - 0.20 * _step(reach, 0.8, 0.6))
-    fibrin = _mix((0.80, 0.72, 0.46), (0.95, 0.92, 0.80), t[3])
+    fibrin = _mix((0.98, 0.86, 0.56), (1.12, 1.08, 0.94), t[3])
     slough = 0.88 + 0.16 * on.noise(clouds(), 110, 53)
-    on.lay(fibrin, (0.55 + 0.40 * on.lesion.strength) * _step(reach, 0.84, 0.58) * np.clip(slough, 0, 1))
+    on.lay(
+        fibrin,
+        (0.60 + 0.36 * on.lesion.strength) * _step(reach, 0.84, 0.58) * np.clip(slough, 0, 1),
+    )
     if t[4] > 0.6:  # a dark spot or vessel in its base
         spot = np.exp(-(((on.a - 0.2) ** 2 + on.b**2) / 0.02)).astype(F32)
         on.lay((0.30, 0.06, 0.04), 0.8 * spot)
@@ -130,9 +137,9 @@ def _ulcer(on: Canvas) -> None:
 
 def _blood(on: Canvas) -> None:
     t = on.lesion.traits
-    reach = on.reach(0.30, 45)
+    reach = on.reach(0.42, 40)
     # It runs together in the furrows.
-    low = on.noise(clouds(), 70, 5) * 0.45 - 2.2 * on.furrow() + 0.9 * (1 - reach)
+    low = on.noise(clouds(), 55, 5) * 0.55 - 2.6 * on.furrow() + 0.8 * (1 - reach)
     film = _step(low, -0.1, 0.9) * _step(reach, 1.25, 0.8)
     on.redden((0.5 + 0.7 * on.lesion.strength) * _step(reach, 1.3, 0.5) * (0.35 + 0.65 * film))
     tone = _mix((0.34, 0.035, 0.02), (0.66, 0.07, 0.04), t[1])
@@ -150,7 +157,7 @@ def _active_bleeding(on: Canvas) -> None:
     stream = stream * _step(along, 1.5, 0.7)
     pool_reach = np.sqrt((on.a - 0.75 * x) ** 2 + (on.b - 0.75 * y) ** 2)
     pool = _step((pool_reach * (1 + 0.3 * on.noise(clouds(), 60, 3))).astype(F32), 0.85, 0.35)
-    on.redden((0.35 + 0.75 * on.lesion.strength) * _step(on.reach(0.25), 1.6, 0.3))
+    on.redden((0.35 + 0.75 * on.lesion.strength) * _step(on.reach(0.25), 1.35, 0.3))
     fresh = _mix((0.58, 0.03, 0.02), (0.90, 0.09, 0.05), t[2])
     on.lay(fresh, (0.60 + 0.40 * on.lesion.strength) * np.maximum(stream, 0.85 * pool))
     on.raise_wall(0.30 * stream)
@@ -171,12 +178,12 @@ def _hematin(on: Canvas) -> None:
 def _lymphangioectasis(on: Canvas) -> None:
     t = on.lesion.traits
     inside = _step(on.reach(0.28), 1.2, 0.7)
-    dots = on.noise(_dots(), 70 + 60 * t[1], 29)
-    milk = _mix((0.95, 0.88, 0.68), (0.99, 0.97, 0.90), t[2])
-    spots = _step(dots, 0.22, 0.62) * inside
+    dots = on.noise(_dots(), 45 + 55 * t[1], 29)
+    milk = _mix((1.12, 1.02, 0.74), (1.18, 1.14, 1.04), t[2])
+    spots = _step(dots, 0.15, 0.5) * inside
     haze = (0.10 + 0.30 * t[3]) * _step(on.reach(0.2), 1.0, 0.2)
-    on.lay(milk, (0.40 + 0.50 * on.lesion.strength) * np.maximum(spots, haze))
-    on.raise_wall(0.22 * spots)
+    on.lay(milk, (0.50 + 0.45 * on.lesion.strength) * np.maximum(spots, haze))
+    on.raise_wall(0.35 * spots)
 
 
 PAINT: dict[str, Callable[[Canvas], None]] = {
@@ -228,7 +235,9 @@ def polyp(solids: Solids, lesion: Lesion, patch: Patch, grown: float) -> list[in
         angle = 6.283 * (t[5] + 0.37 * k)
         off = (patch.along * np.cos(angle) + patch.across * np.sin(angle)) * 0.6 * radius
         half = radius * (0.55 + 0.2 * t[(k + 6) % 8])
-        numbers.append(solids.add(centre + off, axes, (half, half * 0.9, half), seam, lumps, 5.0 * k))
+        numbers.append(
+            solids.add(centre + off, axes, (half, half * 0.9, half), seam, lumps, 5.0 * k)
+        )
     return numbers
 
 

@@ -18,15 +18,15 @@ Matrix = NDArray[np.float64]
 
 # Apparent diameter, as a share of the view's: smallest and largest, drawn log-uniformly.
 _SIZE: dict[str, tuple[float, float]] = {
-    "active bleeding": (0.22, 0.55),
-    "angiectasia": (0.09, 0.24),
-    "blood": (0.30, 0.75),
-    "erosion": (0.08, 0.18),
+    "active bleeding": (0.18, 0.42),
+    "angiectasia": (0.11, 0.28),
+    "blood": (0.26, 0.60),
+    "erosion": (0.10, 0.20),
     "erythema": (0.14, 0.40),
     "hematin": (0.20, 0.50),
-    "lymphangioectasis": (0.12, 0.34),
+    "lymphangioectasis": (0.15, 0.38),
     "polyp": (0.16, 0.48),
-    "ulcer": (0.13, 0.32),
+    "ulcer": (0.15, 0.34),
 }
 
 
@@ -92,7 +92,9 @@ def _still_seen(
     turn, depth = anchor
     z = depth - motion.depth[frames]
     offset = motion.bend[frames] * z[:, None] ** 2
-    place = np.stack([radius * np.cos(turn) + offset[:, 0], radius * np.sin(turn) + offset[:, 1], z], 1)
+    place = np.stack(
+        [radius * np.cos(turn) + offset[:, 0], radius * np.sin(turn) + offset[:, 1], z], 1
+    )
     seen = np.einsum("mji,mj->mi", turns, place - origins)
     far = np.linalg.norm(seen, axis=1)
     angle = np.arccos(np.clip(seen[:, 2] / np.maximum(far, 1e-6), -1, 1))

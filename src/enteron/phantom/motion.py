@@ -16,7 +16,7 @@ Series = NDArray[np.float64]
 # Kinds of stretches: mean length in frames, activity per frame (median, deviation of the log).
 STALL, DRIFT, LIVELY = 0, 1, 2
 _MEAN_LENGTH = (70.0, 16.0, 12.0)
-_PACE = ((0.0006, 0.7), (0.035, 0.6), (0.16, 0.5))
+_PACE = ((0.0006, 0.7), (0.030, 0.6), (0.125, 0.5))
 _JUMP_CHANCE = 0.22  # that a stretch begins with a jump
 _LONGEST_GAP = 25  # frames; a capsule that was not seen for longer is simply elsewhere
 

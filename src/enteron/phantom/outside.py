@@ -22,10 +22,16 @@ def outside_world(camera: Camera, seed: int, place: float) -> NDArray[np.float32
         cv2.rectangle(room, corner, (corner[0] + w, corner[1] + h), [float(t) for t in tone], -1)
     skin = np.array([0.85, 0.62, 0.50]) * rng.uniform(0.6, 1.1)
     middle = (int(rng.integers(8, 40)), int(rng.integers(24, 46)))
-    cv2.ellipse(room, middle, (13, 17), float(rng.uniform(0, 90)), 0, 360, [float(t) for t in skin], -1)
+    cv2.ellipse(
+        room, middle, (13, 17), float(rng.uniform(0, 90)), 0, 360, [float(t) for t in skin], -1
+    )
     room = cv2.GaussianBlur(room, (0, 0), 1.6)
     side = camera.side
-    spin = cv2.getRotationMatrix2D((size / 2, size / 2), 25 * place + 90 * rng.random(), side / size)
+    spin = cv2.getRotationMatrix2D(
+        (size / 2, size / 2), 25 * place + 90 * rng.random(), side / size
+    )
     spin[:, 2] += side / 2 - size / 2
-    picture = cv2.warpAffine(room, spin, (side, side), flags=cv2.INTER_CUBIC, borderMode=cv2.BORDER_REFLECT)
+    picture = cv2.warpAffine(
+        room, spin, (side, side), flags=cv2.INTER_CUBIC, borderMode=cv2.BORDER_REFLECT
+    )
     return np.ascontiguousarray(picture * (camera.seen > 0)[..., None], dtype=F32)

@@ -233,13 +233,19 @@ def trace(
                 guess = upper + (lower - upper) * down
                 half = min(F32(0.02) + F32(0.15) * (far - near), F32(0.5) * guess)
                 t, back = guess - half, guess + half
-                front = _gap(t, dx, dy, dz, ox, oy, bx, by, heights, shape, rings, centres, frames, forms)
-                behind = _gap(back, dx, dy, dz, ox, oy, bx, by, heights, shape, rings, centres, frames, forms)
+                front = _gap(
+                    t, dx, dy, dz, ox, oy, bx, by, heights, shape, rings, centres, frames, forms
+                )
+                behind = _gap(
+                    back, dx, dy, dz, ox, oy, bx, by, heights, shape, rings, centres, frames, forms
+                )
                 cross = front / (front - behind) if front - behind > F32(1e-5) else F32(0.5)
                 t += (back - t) * max(F32(-0.5), min(F32(1.5), cross))
             else:
                 start = max(NEAR, F32(0.92) * near - F32(0.04))
-                t = _march(dx, dy, dz, start, ox, oy, bx, by, heights, shape, rings, centres, frames, forms)
+                t = _march(
+                    dx, dy, dz, start, ox, oy, bx, by, heights, shape, rings, centres, frames, forms
+                )
             z = t * dz
             px, py = ox + t * dx, oy + t * dy
             x, y = px - bx * z * z, py - by * z * z

@@ -101,7 +101,9 @@ def flood(view: View, level: float, down: float, radius: float, hue: float, spar
     """Fill the lower side of the lumen with standing fluid; `spare` (n, n) marks what stays dry."""
     if level > 1.0:
         return
-    low = view.point[..., 0] * np.cos(down).astype(F32) + view.point[..., 1] * np.sin(down).astype(F32)
+    low = view.point[..., 0] * np.cos(down).astype(F32) + view.point[..., 1] * np.sin(down).astype(
+        F32
+    )
     ripple = 0.04 * _window(clouds(), view.camera.side, (down * 40, level * 300))
     under = (low - level * radius).astype(F32) + ripple
     alpha = np.clip(under * 14, 0, 1) * np.clip(0.60 + under * 1.2, 0, 0.96) * (1 - spare)

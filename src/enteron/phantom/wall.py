@@ -51,7 +51,7 @@ REGION: dict[str, Region] = {
         0.8, 0.75, 0.7,
     ),
     "small intestine": Region(
-        1.05, 0.66, 0.012, 8.0,
+        1.05, 0.66, 0.009, 8.0,
         ((0.085, 0.03, 0.012), (0.43, 0.18, 0.075), (0.80, 0.48, 0.28), (0.99, 0.84, 0.66)),
         0.35, 0.75, 0.5,
     ),
@@ -138,7 +138,7 @@ def _haemoglobin(name: str, rng: np.random.Generator) -> Field:
     if name == "esophagus":
         return mottle * 0.5 + 0.5 * branching_lines(rng, MICRO, 70, 420, 2.0, 0.9)
     if name == "colon":
-        thick = branching_lines(rng, MICRO, 24, 380, 2.9, 0.2)
+        thick = branching_lines(rng, MICRO, 26, 380, 2.3, 0.2)
         thin = branching_lines(rng, MICRO, 130, 150, 1.5, 0.1)
         return mottle * 0.8 + 0.62 * thick + 0.42 * thin
     if name == "small intestine":
