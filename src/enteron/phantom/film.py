@@ -1,0 +1,305 @@
+"""A synthetic study to look at: from labels to frames."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from enteron.errors import LabelError
+from enteron.labels import COLUMN, FINDINGS, LABELS, LANDMARKS, REGIONS
+from enteron.phantom.device import camera_of, develop, device_named
+from enteron.phantom.findings import colour_polyp, paint, polyp
+from enteron.phantom.landmarks import (
+    Landmark,
+    colour_lips,
+    colour_mouth,
+    colour_z_line,
+    landmark_rings,
+    mouth_solids,
+    puckered,
+    ring,
+    valve_lips,
+)
+from enteron.phantom.lesions import Lesion, find_patch, place_lesions, rotations, runs_of
+from enteron.phantom.light import ABSORBED, colour, illuminate, palette_table
+from enteron.phantom.motion import Motion, draw_motion
+from enteron.phantom.outside import outside_world
+from enteron.phantom.trace import RING_ANGLES
+from enteron.phantom.veil import Veil, bubble, defocus, draw_veil, flood, soil, swirls
+from enteron.phantom.view import Pose, Solids, View
+from enteron.phantom.wall import REGION, Wall, build_wall
+
+F32 = np.float32
+_LANDMARK_TILT = 0.40  # radians; a landmark is seen ahead
+
+
+@dataclass(frozen=True)
+class Patient:
+    """What all frames of a study share."""
+
+    tint: NDArray[np.float64]  # (3,) factors on RGB
+    pallor: float  # of the mucosa, -1 to 1
+    dirtiness: float  # 0 to 1
+    brightness: float
+    fold: float  # factor on fold heights
+    relief: float  # factor on villi
+    vessels: float  # factor on haemoglobin of the wall
+
+
+def _draw_patient(rng: np.random.Generator) -> Patient:
+    warm, green = np.clip(rng.normal(0.03, 0.09), -0.14, 0.25), rng.normal(0, 0.04)
+    return Patient(
+        tint=np.exp(np.array([0.03 + 0.02 * rng.normal(), green - 0.6 * warm, -2.0 * warm])),
+        pallor=float(np.clip(rng.normal(0, 0.5), -1, 1)),
+        dirtiness=float(rng.beta(1.5, 2.5)),
+        brightness=float(np.exp(rng.normal(0, 0.12))),
+        fold=float(rng.uniform(0.8, 1.2)),
+        relief=float(rng.uniform(0.6, 1.2)),
+        vessels=float(rng.uniform(0.6, 1.3)),
+    )
+
+
+def _region_names(labels: NDArray[np.bool_]) -> list[str]:
+    """The region of each row; one without any continues the row before it (or precedes the first)."""
+    regions = labels[:, : len(REGIONS)]
+    known = np.flatnonzero(regions.any(axis=1))
+    if not len(known):
+        return ["small intestine"] * len(labels)
+    latest = known[np.maximum(np.searchsorted(known, np.arange(len(labels)), side="right") - 1, 0)]
+    return [REGIONS[int(k)] for k in regions[latest].argmax(axis=1)]
+
+
+class Film:
+    """Frame i is a pure function of (labels, device, seed, i), whatever was drawn before it.
+
+    labels (n, 17), columns in the order of `enteron.labels.LABELS`. `frame_numbers` (n,) default
+    to 0, 1, ...; wider steps move the capsule further. `stalls` is the share of frames in which it
+    hardly moves.
+    """
+
+    def __init__(
+        self,
+        labels: NDArray[np.bool_],
+        device: str,
+        seed: int,
+        frame_numbers: NDArray[np.int64] | None = None,
+        stalls: float = 0.5,
+    ) -> None:
+        labels = np.ascontiguousarray(labels, dtype=np.bool_)
+        if labels.ndim != 2 or labels.shape[1] != len(LABELS) or not len(labels):
+            raise LabelError(
+                f"labels have shape {labels.shape}",
+                f"give at least one row and {len(LABELS)} columns",
+            )
+        device_named(device)
+        numbers = np.arange(len(labels)) if frame_numbers is None else np.asarray(frame_numbers)
+        if numbers.shape != (len(labels),):
+            raise LabelError(
+                f"there are {numbers.size} frame numbers for {len(labels)} rows of labels",
+                "give one number per row",
+            )
+        self._labels = labels
+        self._device = device
+        self._seed = seed
+        self._numbers = numbers.astype(np.int64)
+        self._regions = _region_names(labels)
+        motion_seed, veil_seed, patient_seed = np.random.SeedSequence([seed, 1]).spawn(3)
+        self._patient = _draw_patient(np.random.default_rng(patient_seed))
+        self._motion = draw_motion(
+            np.random.default_rng(motion_seed), self._regions, self._numbers, stalls
+        )
+        self._veil: Veil = draw_veil(
+            np.random.default_rng(veil_seed), self._regions, self._motion, self._patient.dirtiness
+        )
+        radius = np.array([REGION[name].radius for name in REGIONS])
+        radii = radius[[REGIONS.index(name) for name in self._regions]]
+        aside = self._motion.aside
+        limit = np.maximum(np.hypot(aside[:, 0], aside[:, 1]) / 0.55, 1.0)
+        landmark = labels[:, [COLUMN[name] for name in LANDMARKS]].any(axis=1)
+        across = aside / limit[:, None] * np.where(landmark, 0.35, 1.0)[:, None] * radii[:, None]
+        self._origins = np.concatenate([across, np.zeros((len(labels), 1))], axis=1)
+        self._tilt = np.where(
+            landmark, np.minimum(self._motion.tilt, _LANDMARK_TILT), self._motion.tilt
+        )
+        self._walls: dict[str, Wall] = {}
+        self._tables: dict[str, NDArray[np.float32]] = {}
+
+    def __len__(self) -> int:
+        return len(self._labels)
+
+    def moving(self) -> Motion:
+        """The motion script, one value per frame."""
+        return self._motion
+
+    @cached_property
+    def lesions(self) -> list[Lesion]:
+        """Every lesion, in the order of labels and frames."""
+        return place_lesions(
+            self._labels, self._regions, self._motion, self._origins, self._tilt,
+            camera_of(self._device), self._seed,
+        )  # fmt: skip
+
+    @cached_property
+    def _lesions_at(self) -> dict[int, list[Lesion]]:
+        found: dict[int, list[Lesion]] = {}
+        for lesion in self.lesions:
+            for i in range(lesion.start, lesion.stop):
+                found.setdefault(i, []).append(lesion)
+        return found
+
+    @cached_property
+    def _landmarks_at(self) -> dict[int, Landmark]:
+        found: dict[int, Landmark] = {}
+        for number, label in enumerate(LANDMARKS):
+            for start, stop in runs_of(self._labels[:, COLUMN[label]]):
+                rng = np.random.default_rng([self._seed, 72, number, start])
+                middle = (start + stop) // 2
+                radius = REGION[self._regions[middle]].radius
+                depth = float(self._motion.depth[middle] + rng.uniform(0.9, 1.4) * radius)
+                traits = tuple(float(t) for t in rng.random(6))
+                for i in range(start, stop):
+                    found[i] = Landmark(label, start, stop, depth, traits)
+        return found
+
+    def _wall(self, name: str) -> Wall:
+        if name not in self._walls:
+            rng = np.random.default_rng([self._seed, 73, REGIONS.index(name)])
+            self._walls[name] = build_wall(name, rng)
+            stops = np.array(REGION[name].palette)
+            # Each region of each patient has its own shade, wider than regions differ.
+            shift = np.exp(rng.normal(0, 0.05, 3) * [0.4, 1.0, 1.6])
+            grey = stops.mean(axis=1, keepdims=True)
+            stops = grey + (stops - grey) * (1 - 0.22 * self._patient.pallor + rng.normal(0, 0.06))
+            # Glare keeps more of the lamps' own colour.
+            keep = np.array([1.0, 1.0, 0.8, 0.45])[:, None]
+            stops = stops * (self._patient.tint * shift) ** keep
+            self._tables[name] = palette_table(stops / max(1.0, float(stops.max())))
+        return self._walls[name]
+
+    def _pose(self, i: int, mark: Landmark | None, radius: float) -> Pose:
+        motion = self._motion
+        rows: list[NDArray[np.float32]] = []
+        if mark is not None:
+            rows += landmark_rings(mark, mark.ahead(float(motion.depth[i]), radius), radius)
+        elif self._regions[i] != "mouth":
+            phase = float(motion.squeeze[i])
+            place = (1 - phase % 1.0) * 6.0
+            fade = float(np.clip((place - 0.9) / 0.8, 0, 1) * np.clip((6.0 - place) / 1.0, 0, 1))
+            amount = 0.9 * float(motion.strength[i]) * fade
+            if amount > 0.05:
+                petals = 4 + int(phase) % 4
+                rows.append(
+                    ring(place * radius**0.5, 1.4, puckered(amount, petals, 0.12 * amount, phase))
+                )
+        turn = rotations(motion, np.array([i]), self._tilt[i : i + 1])[0]
+        bend = motion.bend[i] * (0.3 if mark is not None else 1.0) / radius
+        return Pose(
+            turn.astype(F32),
+            self._origins[i].astype(F32),
+            bend.astype(F32),
+            float(motion.depth[i]),
+            np.stack(rows) if rows else np.zeros((0, 2 + RING_ANGLES), F32),
+        )
+
+    def _paint(self, view: View, i: int, mark: Landmark | None) -> NDArray[np.float32]:
+        """Everything on the wall; returns marks of the findings."""
+        name = self._regions[i]
+        radius = REGION[name].radius
+        veil = self._veil
+        solids = Solids()
+        lips: list[int] = []
+        if mark is not None and mark.label == "ileocecal valve":
+            lips = valve_lips(solids, mark, mark.ahead(view.pose.depth, radius), radius)
+        teeth: list[int] = []
+        tongue: list[int] = []
+        if name == "mouth":
+            traits = np.random.default_rng([self._seed, 74]).random(6)
+            teeth, tongue = mouth_solids(solids, traits)
+        lesions = self._lesions_at.get(i, [])
+        patches = [find_patch(view, lesion, view.pose.depth) for lesion in lesions]
+        polyps = [
+            polyp(solids, lesion, patch, lesion.grown(i)) if lesion.label == "polyp" else []
+            for lesion, patch in zip(lesions, patches, strict=True)
+        ]
+        if len(solids):
+            view.trace(solids)
+        view.blood *= F32(self._patient.vessels)
+        if lips:
+            colour_lips(view, lips)
+        if name == "mouth":
+            colour_mouth(view, teeth, tongue)
+        if mark is not None and mark.label == "z-line":
+            colour_z_line(view, mark, mark.ahead(view.pose.depth, radius))
+        soil(view, float(veil.residue[i]), float(veil.hue[i]), 0.75 if name == "colon" else 0.2)
+        marks = np.zeros_like(view.distance)
+        gravity = float(veil.down[i])
+        for lesion, patch, lobes in zip(lesions, patches, polyps, strict=True):
+            if lobes:
+                marks = np.maximum(marks, colour_polyp(view, lesion, lobes))
+            else:
+                marks = np.maximum(marks, paint(view, lesion, patch, lesion.grown(i), gravity))
+        flood(view, float(veil.pool[i]), gravity, radius, float(veil.hue[i]), marks)
+        return marks
+
+    def _picture(self, i: int) -> NDArray[np.float32]:
+        """(inner, inner, 3) light on the sensor, 0 to about 1."""
+        name, veil, patient = self._regions[i], self._veil, self._patient
+        camera = camera_of(self._device)
+        wall = self._wall(name)
+        mark = self._landmarks_at.get(i)
+        fold = patient.fold * (0.35 if mark is not None and mark.label == "pylorus" else 1.0)
+        view = View(camera, self._pose(i, mark, wall.region.radius), wall, fold, patient.relief)
+        marks = self._paint(view, i, mark)
+        light, glint = np.empty_like(view.distance), np.empty_like(view.distance)
+        picture = np.empty_like(view.point)
+        lamp = np.array([0.05, -0.04, 0.0], F32)
+        mean = illuminate(
+            camera.seen, camera.rays, view.pose.turn, view.normal, view.distance, view.furrow, lamp,
+            F32(0.5 * wall.region.wetness), light, glint,
+        )  # fmt: skip
+        gain = 1.5 * patient.brightness * float(veil.exposure[i]) / (0.12 + mean**0.8)
+        hue = float(veil.hue[i])
+        clear, murky = np.array([0.72, 0.58, 0.22]), np.array([0.40, 0.36, 0.13])
+        fog = np.append(
+            clear * (1 - hue) + murky * hue, min(float(veil.fog[i]), 0.5 if marks.any() else 9)
+        )
+        lamp_tone = self._tables[name][-1] / self._tables[name][-1].max()
+        swirl = swirls(camera.side, float(self._motion.activity[i]), float(veil.hue[i]))
+        colour(
+            camera.seen, light, glint, view.blood, view.cover, view.distance, self._tables[name],
+            np.array(ABSORBED, F32), lamp_tone, fog.astype(F32), swirl, F32(gain), picture,
+        )  # fmt: skip
+        bubble(picture, float(veil.bubbles[i]), float(self._motion.activity[i]), marks)
+        return defocus(picture, min(float(veil.blur[i]), 1.2 if marks.any() else 9.0))
+
+    def _is_outside(self, i: int) -> bool:
+        """Some recordings begin before the capsule is swallowed."""
+        if self._regions[i] != "mouth" or self._seed % 3 == 0:
+            return False
+        first = self._regions.index("mouth")
+        return i - first < 6 and not self._labels[i, COLUMN[FINDINGS[0]] :].any()
+
+    def frame(self, i: int) -> NDArray[np.uint8]:
+        """Frame i, RGB (size, size, 3)."""
+        if not 0 <= i < len(self):
+            raise IndexError(f"frame {i} of {len(self)}")
+        top, left = np.random.default_rng([self._seed, 75, i]).integers(0, 1024, 2)
+        if self._is_outside(i):
+            picture = outside_world(
+                camera_of(self._device), self._seed, float(self._motion.activity[i])
+            )
+        else:
+            picture = self._picture(i)
+        return develop(
+            self._device, picture, int(self._numbers[i]), self._seed, (int(top), int(left))
+        )
+
+
+def encode_png(frame: NDArray[np.uint8], level: int = 1) -> bytes:
+    """An RGB frame as PNG; low levels are fast."""
+    packed = cv2.imencode(
+        ".png", cv2.cvtColor(frame, cv2.COLOR_RGB2BGR), [cv2.IMWRITE_PNG_COMPRESSION, level]
+    )[1]
+    return packed.tobytes()
