@@ -2,6 +2,7 @@ import hashlib
 import subprocess
 import sys
 
+import cv2
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -92,13 +93,12 @@ def test_frames_have_the_device_s_size_and_a_black_border(device: str) -> None:
 
 @pytest.mark.parametrize("label", FINDINGS)
 def test_a_finding_changes_its_own_frames_and_no_other(label: str) -> None:
-    sizes = []
+    sizes: list[float] = []
     for seed in (11, 12, 13):
         with_it, without = study(40), study(40)
         with_it[15:25, COLUMN[label]] = True
         marked, plain = (Film(labels, "olympus", seed) for labels in (with_it, without))
-        for i in (15, 20, 24):
-            sizes.append(changed(marked.frame(i), plain.frame(i)).mean())
+        sizes += [changed(marked.frame(i), plain.frame(i)).mean() for i in (15, 20, 24)]
         for i in (0, 14, 25, 39):
             assert digest(marked.frame(i)) == digest(plain.frame(i))
     assert min(sizes) > 0.0004, sizes  # about 50 pixels
@@ -196,8 +196,6 @@ def test_wrong_input_is_named() -> None:
 def test_png_keeps_the_colours_in_order() -> None:
     frame = np.zeros((4, 4, 3), np.uint8)
     frame[..., 0] = 200
-    import cv2
-
     back = cv2.imdecode(np.frombuffer(encode_png(frame), np.uint8), cv2.IMREAD_COLOR)
     assert back is not None
     assert back[0, 0].tolist() == [0, 0, 200]

@@ -74,7 +74,7 @@ def _outline(device: Device, side: int, inset: float) -> Image:
 
 @lru_cache(maxsize=3)
 def camera_of(name: str) -> Camera:
-    """Rays of a device's inner picture; a little beyond its border, so that resampling meets no edge."""
+    """Rays of a device's inner picture, a little beyond its border for the resampling."""
     device = device_named(name)
     return fisheye(_outline(device, device.inner, -0.04), np.radians(device.field_of_view))
 
@@ -83,11 +83,11 @@ def camera_of(name: str) -> Camera:
 def _border(name: str) -> Image:
     device = device_named(name)
     mask = _outline(device, device.picture, 0.006)
-    return cv2.merge([mask, mask, mask])
+    return np.repeat(mask[..., None], 3, axis=2)
 
 
 @lru_cache(maxsize=3)
-def _falloff(name: str) -> NDArray[np.float32]:
+def _falloff(name: str) -> NDArray[np.floating]:
     device = device_named(name)
     across = (np.arange(device.inner) + 0.5) * 2 / device.inner - 1
     x, y = np.meshgrid(across, across)
@@ -119,7 +119,7 @@ def _write(
 
 
 def _burn_in(name: str, frame: Image, number: int, study: int) -> None:
-    """Overlay text. Dates lie in the year 00 and models are called phantoms: nobody was examined."""
+    """Overlay text: dates in the year 00 and models called phantoms, since nobody was examined."""
     seconds = number * device_named(name).seconds
     day = f"{study % 28 + 1:02d}"
     if name == "pillcam":
@@ -136,7 +136,7 @@ def _burn_in(name: str, frame: Image, number: int, study: int) -> None:
 
 
 def develop(
-    name: str, picture: NDArray[np.float32], number: int, study: int, dice: tuple[int, int]
+    name: str, picture: NDArray[np.floating], number: int, study: int, dice: tuple[int, int]
 ) -> Image:
     """The frame, RGB uint8, that a device makes of a picture (inner, inner, 3) of 0 to 1.
 
@@ -157,8 +157,8 @@ def develop(
     window = np.s_[top : top + device.picture, left : left + device.picture]
     full = cv2.subtract(cv2.add(full, brighter[window]), darker[window])
     packed = cv2.imencode(".jpg", full, [cv2.IMWRITE_JPEG_QUALITY, device.quality])[1]
-    stored = cv2.imdecode(packed, cv2.IMREAD_COLOR)
-    inside = cv2.bitwise_and(stored, _border(name))
+    stored = np.asarray(cv2.imdecode(packed, cv2.IMREAD_COLOR), np.uint8)
+    inside = np.bitwise_and(stored, _border(name))
     if device.picture == device.size:
         frame = inside
     else:

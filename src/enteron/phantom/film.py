@@ -39,7 +39,7 @@ _LANDMARK_TILT = 0.40  # radians; a landmark is seen ahead
 class Patient:
     """What all frames of a study share."""
 
-    tint: NDArray[np.float64]  # (3,) factors on RGB
+    tint: NDArray[np.floating]  # (3,) factors on RGB
     pallor: float  # of the mucosa, -1 to 1
     dirtiness: float  # 0 to 1
     brightness: float
@@ -62,7 +62,7 @@ def _draw_patient(rng: np.random.Generator) -> Patient:
 
 
 def _region_names(labels: NDArray[np.bool_]) -> list[str]:
-    """The region of each row; one without any continues the row before it (or precedes the first)."""
+    """The region of each row; one without any continues the row before it."""
     regions = labels[:, : len(REGIONS)]
     known = np.flatnonzero(regions.any(axis=1))
     if not len(known):
@@ -124,7 +124,7 @@ class Film:
             landmark, np.minimum(self._motion.tilt, _LANDMARK_TILT), self._motion.tilt
         )
         self._walls: dict[str, Wall] = {}
-        self._tables: dict[str, NDArray[np.float32]] = {}
+        self._tables: dict[str, NDArray[np.floating]] = {}
 
     def __len__(self) -> int:
         return len(self._labels)
@@ -180,7 +180,7 @@ class Film:
 
     def _pose(self, i: int, mark: Landmark | None, radius: float) -> Pose:
         motion = self._motion
-        rows: list[NDArray[np.float32]] = []
+        rows: list[NDArray[np.floating]] = []
         if mark is not None:
             rows += landmark_rings(mark, mark.ahead(float(motion.depth[i]), radius), radius)
         elif self._regions[i] != "mouth":
@@ -203,7 +203,7 @@ class Film:
             np.stack(rows) if rows else np.zeros((0, 2 + RING_ANGLES), F32),
         )
 
-    def _paint(self, view: View, i: int, mark: Landmark | None) -> NDArray[np.float32]:
+    def _paint(self, view: View, i: int, mark: Landmark | None) -> NDArray[np.floating]:
         """Everything on the wall; returns marks of the findings."""
         name = self._regions[i]
         radius = REGION[name].radius
@@ -243,7 +243,7 @@ class Film:
         flood(view, float(veil.pool[i]), gravity, radius, float(veil.hue[i]), marks)
         return marks
 
-    def _picture(self, i: int) -> NDArray[np.float32]:
+    def _picture(self, i: int) -> NDArray[np.floating]:
         """(inner, inner, 3) light on the sensor, 0 to about 1."""
         name, veil, patient = self._regions[i], self._veil, self._patient
         camera = camera_of(self._device)

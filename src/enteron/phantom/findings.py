@@ -12,7 +12,7 @@ from enteron.phantom.lesions import Lesion, Patch
 from enteron.phantom.noise import Field, branching_lines, clouds, look_up, wrapped_blur
 from enteron.phantom.view import Solids, View, lay
 
-Values = NDArray[np.float32]
+Values = NDArray[np.floating]
 F32 = np.float32
 
 
@@ -139,8 +139,8 @@ def _blood(on: Canvas) -> None:
     t = on.lesion.traits
     reach = on.reach(0.42, 40)
     # It runs together in the furrows.
-    low = on.noise(clouds(), 55, 5) * 0.55 - 2.6 * on.furrow() + 0.8 * (1 - reach)
-    film = _step(low, -0.1, 0.9) * _step(reach, 1.25, 0.8)
+    low = on.noise(clouds(), 75, 5) * 0.75 - 2.6 * on.furrow() + 0.7 * (1 - reach)
+    film = _step(low, -0.2, 0.9) * _step(reach, 1.45, 0.7)
     on.redden((0.5 + 0.7 * on.lesion.strength) * _step(reach, 1.3, 0.5) * (0.35 + 0.65 * film))
     tone = _mix((0.34, 0.035, 0.02), (0.66, 0.07, 0.04), t[1])
     on.lay(tone, (0.55 + 0.40 * on.lesion.strength) * film)

@@ -29,8 +29,8 @@ class Landmark:
 
 
 def ring(
-    place: float, half_width: float, amount: NDArray[np.float64] | float
-) -> NDArray[np.float32]:
+    place: float, half_width: float, amount: NDArray[np.floating] | float
+) -> NDArray[np.floating]:
     """One narrowing of the lumen, as the tracer reads it."""
     row = np.empty(2 + RING_ANGLES, F32)
     row[0], row[1] = place, half_width
@@ -41,25 +41,31 @@ def ring(
 _ANGLES = np.arange(RING_ANGLES) * 2 * np.pi / RING_ANGLES
 
 
-def puckered(amount: float, petals: int, depth: float, phase: float) -> NDArray[np.float64]:
+def puckered(amount: float, petals: int, depth: float, phase: float) -> NDArray[np.floating]:
     """Amount of a closure over the angles, with folds that run into it."""
     return amount + depth * np.cos(petals * _ANGLES + phase)
 
 
-def landmark_rings(mark: Landmark, ahead: float, radius: float) -> list[NDArray[np.float32]]:
+def landmark_rings(mark: Landmark, ahead: float, radius: float) -> list[NDArray[np.floating]]:
     """The narrowings that a landmark makes."""
     t = mark.traits
     if mark.label == "pylorus":
         # A round sphincter in a smooth wall, from a pin-hole to half open.
         opening = 0.10 + 0.30 * t[0] ** 2
-        petals = puckered(1 - opening, 5 + int(4 * t[1]), 0.02 + 0.03 * t[2], 6.28 * t[3])
+        petals = puckered(1 - opening, 5 + int(4 * t[1]), 0.012 + 0.02 * t[2], 6.28 * t[3])
         return [ring(ahead, (0.35 + 0.25 * t[4]) * radius, petals)]
     if mark.label == "ileocecal valve":
         # A slit between two lips.
         spin = 6.28 * t[3]
         slit = 0.80 + 0.05 * t[0] - 0.14 * np.cos(2 * (_ANGLES - spin))
         return [ring(ahead, 0.55 * radius, slit)]
-    return [ring(ahead + 0.9 * radius, 0.8 * radius, puckered(0.45 + 0.3 * t[0], 5, 0.05, t[1]))]
+    return [
+        ring(
+            ahead + 0.9 * radius,
+            0.8 * radius,
+            puckered(0.25 + 0.45 * t[0], 3 + int(4 * t[1]), 0.03, 9 * t[1]),
+        )
+    ]
 
 
 def valve_lips(solids: Solids, mark: Landmark, ahead: float, radius: float) -> list[int]:
@@ -90,17 +96,22 @@ def colour_z_line(view: View, mark: Landmark, ahead: float) -> None:
     t = mark.traits
     x, y, z = view.point[..., 0], view.point[..., 1], view.point[..., 2]
     turn = np.arctan2(y, x)
-    teeth = 3 + int(4 * t[2])
-    phase = (turn * (teeth / 6.2832) + t[3]) % 1.0
-    flames = np.abs(phase - 0.5) * 2 + 0.35 * np.sin(turn * 2 + 9 * t[4]) + 0.2 * np.sin(turn * 9)
-    beyond = np.clip((z - ahead + 0.42 * (flames - 0.5)) * 16, -1, 1).astype(F32)
+    # The outline: tongues of uneven length, and a ragged edge.
+    ways = np.arange(2, 8)
+    phases = 6.2832 * np.modf(np.outer(ways, np.array(t[2:5])).sum(axis=1) * 7.3)[0]
+    flames = np.zeros_like(turn)
+    for way, phase in zip(ways, phases, strict=True):
+        flames += np.sin(way * turn + phase).astype(F32) / F32(1 + 0.35 * way)
+    edge = look_up(clouds(), turn.ravel() * F32(40), z.ravel() * F32(60)).reshape(turn.shape)
+    lengths = (0.16 + 0.22 * t[5]) * flames + 0.07 * edge
+    beyond = np.clip((z - ahead - lengths) * 14, -1, 1).astype(F32)
     inside = 0.5 + 0.5 * beyond
     view.blood += inside * (0.32 + 0.30 * t[0]) - (1 - inside) * (0.08 + 0.35 * view.blood)
     view.furrow += 0.08 * np.exp(-((beyond / 0.5) ** 2))
     view.lay((0.97, 0.89, 0.80), 0.28 * (1 - inside))
 
 
-def mouth_solids(solids: Solids, traits: NDArray[np.float64]) -> tuple[list[int], list[int]]:
+def mouth_solids(solids: Solids, traits: NDArray[np.floating]) -> tuple[list[int], list[int]]:
     """Add rows of teeth and a tongue; returns the numbers of the teeth and of the tongue."""
     teeth: list[int] = []
     tongue: list[int] = []

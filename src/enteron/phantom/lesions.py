@@ -14,7 +14,7 @@ from enteron.phantom.motion import Motion
 from enteron.phantom.view import Camera, View
 from enteron.phantom.wall import REGION
 
-Matrix = NDArray[np.float64]
+Matrix = NDArray[np.floating]
 
 # Apparent diameter, as a share of the view's: smallest and largest, drawn log-uniformly.
 _SIZE: dict[str, tuple[float, float]] = {
@@ -53,12 +53,12 @@ class Lesion:
         return 1.0 - 0.25 / edge
 
 
-def rotations(motion: Motion, frames: NDArray[np.int64], tilt: NDArray[np.float64]) -> Matrix:
+def rotations(motion: Motion, frames: NDArray[np.int64], tilt: NDArray[np.floating]) -> Matrix:
     """(m, 3, 3) turns from the camera's frame to the lumen's."""
     heading, roll = motion.heading[frames], motion.roll[frames]
     zero, one = np.zeros(len(frames)), np.ones(len(frames))
 
-    def about_z(angle: NDArray[np.float64]) -> Matrix:
+    def about_z(angle: NDArray[np.floating]) -> Matrix:
         c, s = np.cos(angle), np.sin(angle)
         return np.stack([c, -s, zero, s, c, zero, zero, zero, one], 1).reshape(-1, 3, 3)
 
@@ -74,8 +74,11 @@ def runs_of(column: NDArray[np.bool_]) -> list[tuple[int, int]]:
 
 
 def _meets_wall(
-    ray: NDArray[np.float64], origin: NDArray[np.float64], bend: NDArray[np.float64], radius: float
-) -> NDArray[np.float64]:
+    ray: NDArray[np.floating],
+    origin: NDArray[np.floating],
+    bend: NDArray[np.floating],
+    radius: float,
+) -> NDArray[np.floating]:
     """Where a ray meets a smooth tube; at most three radii away."""
     t = np.linspace(0.05, 3.0 * radius, 120)
     path = origin + t[:, None] * ray
@@ -86,7 +89,7 @@ def _meets_wall(
 
 def _still_seen(
     anchor: tuple[float, float], radius: float, motion: Motion, frames: NDArray[np.int64],
-    turns: Matrix, origins: NDArray[np.float64], half_view: float,
+    turns: Matrix, origins: NDArray[np.floating], half_view: float,
 ) -> NDArray[np.bool_]:  # fmt: skip
     """For each frame whether a place on the wall is well within the view."""
     turn, depth = anchor
@@ -102,8 +105,8 @@ def _still_seen(
 
 
 def place_lesions(
-    labels: NDArray[np.bool_], regions: list[str], motion: Motion, origins: NDArray[np.float64],
-    tilt: NDArray[np.float64], camera: Camera, seed: int,
+    labels: NDArray[np.bool_], regions: list[str], motion: Motion, origins: NDArray[np.floating],
+    tilt: NDArray[np.floating], camera: Camera, seed: int,
 ) -> list[Lesion]:  # fmt: skip
     """Every lesion of a study. `origins` (n, 3): the camera's place across the lumen."""
     half_view = camera.field_of_view / 2
@@ -152,10 +155,10 @@ def place_lesions(
 class Patch:
     """The place of a lesion in one view: centre, tangents and inward normal, and radius."""
 
-    centre: NDArray[np.float64]
-    along: NDArray[np.float64]
-    across: NDArray[np.float64]
-    inward: NDArray[np.float64]
+    centre: NDArray[np.floating]
+    along: NDArray[np.floating]
+    across: NDArray[np.floating]
+    inward: NDArray[np.floating]
     radius: float
 
 

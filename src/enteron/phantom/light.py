@@ -1,27 +1,32 @@
 """Light and colour: from traced walls to a picture, as the capsule's lamps would show them."""
 
 import math
+from typing import Any
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-Array = NDArray[np.float32]
+from enteron.phantom.trace import Scalar
+
+Array = NDArray[np.floating]
 F32 = np.float32
+
+_kernel: Any = njit(cache=True, error_model="numpy", fastmath=True)
 
 LEVELS = 256
 ABSORBED = (0.16, 1.05, 1.10)
 """How strongly haemoglobin takes red, green and blue away."""
 
 
-def palette_table(stops: NDArray[np.float64]) -> Array:
+def palette_table(stops: NDArray[np.floating]) -> Array:
     """(LEVELS, 3) colours from unlit to glaring, through four stops."""
     places = np.array([0.0, 0.28, 0.64, 1.0])
     levels = np.linspace(0, 1, LEVELS)
     return np.stack([np.interp(levels, places, stops[:, c]) for c in range(3)], 1).astype(F32)
 
 
-@njit(cache=True, error_model="numpy", fastmath=True)
+@_kernel
 def illuminate(
     seen: NDArray[np.uint8],
     rays: Array,
@@ -30,7 +35,7 @@ def illuminate(
     distance: Array,
     furrow: Array,
     lamp: Array,
-    wetness: float,
+    wetness: Scalar,
     light: Array,
     glint: Array,
 ) -> float:
@@ -76,7 +81,7 @@ def illuminate(
     return total / count
 
 
-@njit(cache=True, error_model="numpy", fastmath=True)
+@_kernel
 def colour(
     seen: NDArray[np.uint8],
     light: Array,
@@ -89,14 +94,14 @@ def colour(
     lamp_tone: Array,
     fog: Array,
     swirl: Array,
-    gain: float,
+    gain: Scalar,
     picture: Array,
 ) -> None:
     """Fill the picture (h, w, 3), 0 to about 1.
 
     blood (h, w): haemoglobin of the wall. cover (h, w, 4): opaque colour on it and its share.
-    lamp_tone (3,): colour of white things. fog (4,): colour of the fluid and its density per length;
-    swirl (h, w): its unevenness, about 1.
+    lamp_tone (3,): colour of white things. fog (4,): colour of the fluid, and its density per
+    length; swirl (h, w): its unevenness, about 1.
     """
     height, width = seen.shape
     for v in range(height):

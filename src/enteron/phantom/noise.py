@@ -7,7 +7,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-Field = NDArray[np.float32]
+Field = NDArray[np.floating]
+"""float32 throughout; numpy's types cannot follow that through arithmetic."""
 
 
 def smooth_noise(rng: np.random.Generator, shape: tuple[int, int], cells: tuple[int, int]) -> Field:
@@ -49,7 +50,8 @@ def wrapped_blur(field: Field, sigma: float) -> Field:
     """Gaussian blur of a tile, so that it still tiles."""
     pad = int(3 * sigma) + 1
     padded = np.pad(field, pad, mode="wrap")
-    return np.ascontiguousarray(cv2.GaussianBlur(padded, (0, 0), sigma)[pad:-pad, pad:-pad])
+    blurred = cv2.GaussianBlur(padded, (0, 0), sigma)[pad:-pad, pad:-pad]
+    return np.ascontiguousarray(blurred, dtype=np.float32)
 
 
 def branching_lines(
@@ -113,7 +115,7 @@ def branching_lines(
 
 @lru_cache(maxsize=1)
 def grain() -> Field:
-    """(1024, 1024) white noise of deviation 1, the same in every process: sensor noise is cut from it."""
+    """(1024, 1024) white noise of deviation 1, the same in every process, for sensors."""
     return np.random.default_rng(0x6772).standard_normal((1024, 1024), dtype=np.float32)
 
 
@@ -125,7 +127,7 @@ def clouds() -> Field:
 
 @njit(cache=True, error_model="numpy", fastmath=True)
 def look_up(tile: Field, x: Field, y: Field) -> Field:
-    """Bilinear values (m,) of a tile at columns x and rows y, which wrap; sides are powers of two."""
+    """Bilinear values (m,) of a tile at columns x and rows y, which wrap (sides: powers of 2)."""
     high, wide = tile.shape
     values = np.empty(x.size, np.float32)
     for k in range(x.size):

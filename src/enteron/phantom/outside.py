@@ -9,7 +9,7 @@ from enteron.phantom.view import Camera
 F32 = np.float32
 
 
-def outside_world(camera: Camera, seed: int, place: float) -> NDArray[np.float32]:
+def outside_world(camera: Camera, seed: int, place: float) -> NDArray[np.floating]:
     """(n, n, 3) picture of a room, far out of focus; it turns with the activity `place`."""
     rng = np.random.default_rng([seed, 76])
     size = 48

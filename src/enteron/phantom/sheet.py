@@ -7,7 +7,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from enteron.labels import COLUMN, FINDINGS, LABELS, LANDMARK_BETWEEN, LANDMARKS, REGIONS
-from enteron.phantom.device import DEVICE
 from enteron.phantom.film import Film
 
 Image = NDArray[np.uint8]
@@ -17,12 +16,13 @@ _HEAD = 150  # pixels of a row's name
 _LINE = 26  # pixels of a heading
 _STRIP = 12  # frames of the strip
 _EXAMPLES = 3  # per label and device
+_EXAMPLE_ROWS = 40
 _HOME = {"lymphangioectasis": "small intestine", "hematin": "small intestine"}
 
 
 def example_labels(label: str, turn: int) -> NDArray[np.bool_]:
     """(40, 17) labels of a short study that shows a label in its middle, where it belongs."""
-    rows = np.zeros((40, len(LABELS)), np.bool_)
+    rows = np.zeros((_EXAMPLE_ROWS, len(LABELS)), np.bool_)
     if label in REGIONS:
         region = label
     elif label in LANDMARKS:
@@ -44,34 +44,40 @@ def _write(page: Image, text: str, x: int, y: int, scale: float = 0.45) -> None:
     )
 
 
-def contact_sheet(seed: int = 1) -> Image:
+def contact_sheet(
+    seed: int = 1,
+    labels: tuple[str, ...] = LABELS,
+    devices: tuple[str, ...] = ("olympus", "pillcam", "navicam"),
+) -> Image:
     """One RGB page: a row per label with examples of every device, then a strip per device."""
-    devices = list(DEVICE)
     width = _HEAD + len(devices) * _EXAMPLES * _CELL
     strip_side = (width - _HEAD) // _STRIP
-    height = _LINE + len(LABELS) * _CELL + _LINE + len(devices) * strip_side
+    height = _LINE + len(labels) * _CELL + _LINE + len(devices) * strip_side
     page = np.full((height, width, 3), 24, np.uint8)
     for column, device in enumerate(devices):
         _write(page, device, _HEAD + column * _EXAMPLES * _CELL + 6, 18)
-    for row, label in enumerate(LABELS):
-        top = _LINE + row * _CELL
-        _write(page, label, 6, top + _CELL // 2)
-        for column, device in enumerate(devices):
-            for turn in range(_EXAMPLES):
-                film = Film(example_labels(label, turn), device, seed * 1000 + 10 * column + turn)
-                left = _HEAD + (column * _EXAMPLES + turn) * _CELL
-                page[top : top + _CELL, left : left + _CELL] = _small(film.frame(20), _CELL)
-    top = _LINE + len(LABELS) * _CELL
+        for turn in range(_EXAMPLES):
+            # One patient per column, with all labels one after the other.
+            rows = np.concatenate([example_labels(label, turn) for label in labels])
+            film = Film(rows, device, seed * 1000 + 10 * column + turn, stalls=0.2)
+            left = _HEAD + (column * _EXAMPLES + turn) * _CELL
+            for row in range(len(labels)):
+                top = _LINE + row * _CELL
+                frame = film.frame(row * _EXAMPLE_ROWS + 20)
+                page[top : top + _CELL, left : left + _CELL] = _small(frame, _CELL)
+    for row, label in enumerate(labels):
+        _write(page, label, 6, _LINE + row * _CELL + _CELL // 2)
+    top = _LINE + len(labels) * _CELL
     _write(page, "consecutive frames, the last third with a polyp", 6, top + 18)
     for row, device in enumerate(devices):
-        labels = np.zeros((200, len(LABELS)), np.bool_)
-        labels[:, COLUMN["small intestine"]] = True
-        film = Film(labels, device, seed)
+        shown = np.zeros((200, len(LABELS)), np.bool_)
+        shown[:, COLUMN["small intestine"]] = True
+        film = Film(shown, device, seed)
         moving = np.diff(film.moving().activity)
         windows = np.convolve(moving > 0.02, np.ones(_STRIP), "valid")
         start = int(windows.argmax())
-        labels[start + 2 * _STRIP // 3 : start + _STRIP, COLUMN[FINDINGS[7]]] = True
-        film = Film(labels, device, seed)
+        shown[start + 2 * _STRIP // 3 : start + _STRIP, COLUMN[FINDINGS[7]]] = True
+        film = Film(shown, device, seed)
         place = top + _LINE + row * strip_side
         _write(page, device, 6, place + strip_side // 2)
         for k in range(_STRIP):

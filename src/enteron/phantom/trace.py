@@ -7,12 +7,14 @@ away from the mouth.
 """
 
 import math
+from typing import Any
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-Array = NDArray[np.float32]
+Array = NDArray[np.floating]
+Scalar = Any  # float32 or uint32 in compiled code, which pyright would call float
 Tile = NDArray[np.uint8]
 F32 = np.float32
 U32 = np.uint32
@@ -28,12 +30,11 @@ FINE_RANGE = F32(4.0)
 """Fine tiles hold bytes: 0 to 255 stand for -FINE_RANGE to FINE_RANGE."""
 
 _BYTE = F32(8.0 / 255.0)
-# Nothing here allocates, and counting references in the innermost loops would double their time.
-_kernel = njit(cache=True, error_model="numpy", fastmath=True, _nrt=False)
+_kernel: Any = njit(cache=True, error_model="numpy", fastmath=True)
 
 
 @_kernel
-def _angle(y: float, x: float) -> float:
+def _angle(y: Scalar, x: Scalar) -> Scalar:
     """Angle of (x, y) in turns, 0 to 1, to 1e-4: enough for a lookup, faster than atan2."""
     across, up = abs(x), abs(y)
     low, high = min(across, up), max(across, up)
@@ -51,7 +52,9 @@ def _angle(y: float, x: float) -> float:
 
 
 @_kernel
-def _corner(row: float, column: float, high: int, wide: int) -> tuple[int, int, int, int]:
+def _corner(
+    row: Scalar, column: Scalar, high: int, wide: int
+) -> tuple[Scalar, Scalar, Scalar, Scalar]:
     """The four neighbours of a place (not negative) in a tile whose sides are powers of two."""
     top = U32(row) & U32(high - 1)
     left = U32(column) & U32(wide - 1)
@@ -59,12 +62,12 @@ def _corner(row: float, column: float, high: int, wide: int) -> tuple[int, int, 
 
 
 @_kernel
-def _part(place: float) -> float:
+def _part(place: Scalar) -> Scalar:
     return place - F32(U32(place))
 
 
 @_kernel
-def _fold(tile: Array, row: float, column: float) -> float:
+def _fold(tile: Array, row: Scalar, column: Scalar) -> Scalar:
     """Bilinear height in a tile."""
     top, bottom, left, right = _corner(row, column, tile.shape[0], tile.shape[1])
     down, across = _part(row), _part(column)
@@ -74,7 +77,7 @@ def _fold(tile: Array, row: float, column: float) -> float:
 
 
 @_kernel
-def _narrowing(turn: float, z: float, rings: Array) -> float:
+def _narrowing(turn: Scalar, z: Scalar, rings: Array) -> Scalar:
     """What is left of the radius, 0 to 1, where rings of muscle close the lumen."""
     left = F32(1.0)
     for k in range(rings.shape[0]):
@@ -92,8 +95,8 @@ def _narrowing(turn: float, z: float, rings: Array) -> float:
 
 @_kernel
 def _solid(
-    px: float, py: float, pz: float, k: int, centres: Array, frames: Array, forms: Array
-) -> float:
+    px: Scalar, py: Scalar, pz: Scalar, k: int, centres: Array, frames: Array, forms: Array
+) -> Scalar:
     """Distance, about, to ellipsoid k, which may be lumpy."""
     x, y, z = px - centres[k, 0], py - centres[k, 1], pz - centres[k, 2]
     a = frames[k, 0, 0] * x + frames[k, 0, 1] * y + frames[k, 0, 2] * z
@@ -108,8 +111,8 @@ def _solid(
 
 @_kernel
 def _merged(
-    gap: float, px: float, py: float, pz: float, centres: Array, frames: Array, forms: Array
-) -> float:
+    gap: Scalar, px: Scalar, py: Scalar, pz: Scalar, centres: Array, frames: Array, forms: Array
+) -> Scalar:
     """Free way at a point: the wall's gap, less the solids that grow smoothly out of the wall."""
     for k in range(centres.shape[0]):
         away = _solid(px, py, pz, k, centres, frames, forms)
@@ -121,9 +124,9 @@ def _merged(
 
 @_kernel
 def _gap(
-    t: float, dx: float, dy: float, dz: float, ox: float, oy: float, bx: float, by: float,
+    t: Scalar, dx: Scalar, dy: Scalar, dz: Scalar, ox: Scalar, oy: Scalar, bx: Scalar, by: Scalar,
     heights: Array, shape: Array, rings: Array, centres: Array, frames: Array, forms: Array,
-) -> float:  # fmt: skip
+) -> Scalar:  # fmt: skip
     """Free way across the lumen at length t of a ray; negative inside the wall."""
     z = t * dz
     px, py = ox + t * dx, oy + t * dy
@@ -139,9 +142,9 @@ def _gap(
 
 @_kernel
 def _march(
-    dx: float, dy: float, dz: float, start: float, ox: float, oy: float, bx: float, by: float,
-    heights: Array, shape: Array, rings: Array, centres: Array, frames: Array, forms: Array,
-) -> float:  # fmt: skip
+    dx: Scalar, dy: Scalar, dz: Scalar, start: Scalar, ox: Scalar, oy: Scalar, bx: Scalar,
+    by: Scalar, heights: Array, shape: Array, rings: Array, centres: Array, frames: Array, forms: Array,
+) -> Scalar:  # fmt: skip
     """Length of a ray from the camera to the wall, sought from `start` on."""
     t, before, gap_before, outside = start, start, F32(1.0), False
     # The wall rises no faster than its steepest fold: of a gap, so much of the ray is free.
@@ -170,20 +173,20 @@ def _march(
 @_kernel
 def trace(
     rays: Array, seen: Tile, turn_matrix: Array, origin: Array, bend: Array, heights: Array,
-    macro: Array, fine: Tile, shape: Array, rings: Array, centres: Array, frames: Array, forms: Array, point: Array,
-    normal: Array, distance: Array, pigment: Array, solid: NDArray[np.int8], share: Array,
+    macro: Array, fine: Tile, shape: Array, rings: Array, centres: Array, frames: Array,
+    forms: Array, point: Array, normal: Array, distance: Array, pigment: Array, solid: NDArray[np.int8], share: Array,
     local: Array, coarse: Array,
 ) -> None:  # fmt: skip
     """Fill, for every seen pixel, the hit `point`, `normal`, `distance` and wall `pigment`.
 
     rays (h, w, 3): unit directions of the pixels in the camera's frame. heights: folds; macro
-    (.., 3): the same with their slopes per cell. fine (.., 4): relief, haemoglobin, furrow, residue as bytes. shape: radius,
-    fold height, relief, tile length, depth of the capsule, steepest rise of the wall along the axis
-    and around it. Solids: centres (m, 3);
-    frames (m, 3, 3), rows are axes over half-lengths; forms (m, 4): shortest half-length, softness
-    of the seam, lumpiness and its phase. Where a solid is hit, `solid` is its number, `share` its
-    part (0 to 1) and `local` the point on its unit ball. `coarse` is room to work in. Points are relative to the capsule's place
-    on the axis.
+    (.., 3): the same with their slopes per cell. fine (.., 4): relief, haemoglobin, furrow and
+    residue as bytes. shape: radius, fold height, relief, tile length, depth of the capsule,
+    steepest rise of the wall along the axis and around it. Solids: centres (m, 3); frames (m, 3, 3),
+    rows are axes over half-lengths; forms (m, 4): shortest half-length, softness of the seam,
+    lumpiness and its phase. Where a solid is hit, `solid` is its number, `share` its part (0 to 1)
+    and `local` the point on its unit ball. `coarse` is room to work in. Points are relative to the
+    capsule's place on the axis.
     """
     height, width = seen.shape
     # A coarse pass tells the fine one where to start: most of a ray's way is empty.

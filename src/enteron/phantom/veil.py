@@ -11,7 +11,7 @@ from enteron.phantom.motion import Motion, wander
 from enteron.phantom.noise import Field, clouds
 from enteron.phantom.view import View
 
-Array = NDArray[np.float32]
+Array = NDArray[np.floating]
 F32 = np.float32
 
 
@@ -19,14 +19,14 @@ F32 = np.float32
 class Veil:
     """Nuisances of every frame, one value per frame each."""
 
-    fog: NDArray[np.float64]  # density per length
-    hue: NDArray[np.float64]  # of the fluid: 0 clear yellow, 1 green or brown
-    residue: NDArray[np.float64]  # share of the wall that dirt covers
-    bubbles: NDArray[np.float64]  # share of the view under froth
-    pool: NDArray[np.float64]  # level of standing fluid, in radii below the axis; large is none
-    down: NDArray[np.float64]  # direction of gravity across the lumen, radians
-    blur: NDArray[np.float64]  # defocus in inner pixels
-    exposure: NDArray[np.float64]  # factor on the automatic one
+    fog: NDArray[np.floating]  # density per length
+    hue: NDArray[np.floating]  # of the fluid: 0 clear yellow, 1 green or brown
+    residue: NDArray[np.floating]  # share of the wall that dirt covers
+    bubbles: NDArray[np.floating]  # share of the view under froth
+    pool: NDArray[np.floating]  # level of standing fluid, in radii below the axis; large is none
+    down: NDArray[np.floating]  # direction of gravity across the lumen, radians
+    blur: NDArray[np.floating]  # defocus in inner pixels
+    exposure: NDArray[np.floating]  # factor on the automatic one
 
 
 _WET = {"mouth": 0.3, "esophagus": 0.25, "stomach": 0.8, "small intestine": 0.9, "colon": 1.3}
@@ -41,7 +41,7 @@ def draw_veil(
     wet = np.array([_WET[name] for name in regions])
     pools = np.array([_POOLS[name] for name in regions])
 
-    def sometimes(scale: float, above: float) -> NDArray[np.float64]:
+    def sometimes(scale: float, above: float) -> NDArray[np.floating]:
         """0 most of the time, 1 and more in spells."""
         return np.maximum(wander(rng, place, scale) - above, 0)
 
@@ -78,7 +78,7 @@ def _froth() -> tuple[Field, Field]:
     return blurred.astype(F32) / 255, inside[64:576, 64:576].astype(F32) / 255
 
 
-def _window(tile: NDArray[np.float32], side: int, place: tuple[float, float]) -> Array:
+def _window(tile: NDArray[np.floating], side: int, place: tuple[float, float]) -> Array:
     """A (side, side) piece of a tile, which wraps, from a place in pixels."""
     rows = (np.arange(side) + int(place[0])) % tile.shape[0]
     columns = (np.arange(side) + int(place[1])) % tile.shape[1]
@@ -140,4 +140,6 @@ def bubble(picture: Array, share: float, place: float, spare: Array) -> None:
 
 def defocus(picture: Array, sigma: float) -> Array:
     """The picture out of focus by `sigma` pixels."""
-    return picture if sigma < 0.3 else cv2.GaussianBlur(picture, (0, 0), sigma)
+    if sigma < 0.3:
+        return picture
+    return np.asarray(cv2.GaussianBlur(picture, (0, 0), sigma), F32)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from enteron.phantom.trace import COARSE, trace
 from enteron.phantom.wall import Wall
 
-Array = NDArray[np.float32]
+Array = NDArray[np.floating]
 F32 = np.float32
 
 
@@ -67,14 +67,14 @@ class Pose:
 class Solids:
     """Ellipsoids that grow out of the wall: polyps, lips of a valve, teeth."""
 
-    centres: list[NDArray[np.float64]] = field(default_factory=list)
-    frames: list[NDArray[np.float64]] = field(default_factory=list)  # rows: axis / half-length
+    centres: list[NDArray[np.floating]] = field(default_factory=list)
+    frames: list[NDArray[np.floating]] = field(default_factory=list)  # rows: axis / half-length
     forms: list[tuple[float, float, float, float]] = field(default_factory=list)
 
     def add(
         self,
-        centre: NDArray[np.float64],
-        axes: NDArray[np.float64],
+        centre: NDArray[np.floating],
+        axes: NDArray[np.floating],
         halves: tuple[float, float, float],
         seam: float,
         lumps: float = 0.0,
@@ -102,7 +102,7 @@ class View:
         self.pose = pose
         self._wall = wall
         length = wall.region.length
-        # Rays look back by at most their reach: whole tiles keep the depth from getting negative.
+        # Rays look back by at most their reach: whole tiles keep the depth positive.
         depth = pose.depth % length + length * np.ceil(10.0 / length)
         self._shape = np.array(
             [
@@ -120,7 +120,7 @@ class View:
         self.normal = np.zeros((side, side, 3), F32)
         self.distance = np.full((side, side), 9.0, F32)
         self.cover = np.zeros((side, side, 4), F32)  # opaque colour and its share
-        self.solid = np.full((side, side), -1, np.int8)  # number of the solid that is seen
+        self.solid = np.full((side, side), -1, np.int8)  # number of the solid seen
         self.share = np.zeros((side, side), F32)  # of that solid in its seam with the wall
         self.local = np.zeros((side, side, 3), F32)  # point on the solid's unit ball
         self.trace(Solids())
@@ -130,22 +130,23 @@ class View:
         camera, pose, count = self.camera, self.pose, len(solids)
         pigment = np.zeros((*camera.seen.shape, 3), F32)
         trace(
-            camera.rays, camera.seen, pose.turn, pose.origin, pose.bend, self._wall.heights, self._wall.macro,
-            self._wall.fine, self._shape, pose.rings, np.array(solids.centres, F32).reshape(count, 3),
+            camera.rays, camera.seen, pose.turn, pose.origin, pose.bend, self._wall.heights,
+            self._wall.macro, self._wall.fine, self._shape, pose.rings,
+            np.array(solids.centres, F32).reshape(count, 3),
             np.array(solids.frames, F32).reshape(count, 3, 3),
-            np.array(solids.forms, F32).reshape(count, 4), self.point, self.normal, self.distance,
-            pigment, self.solid, self.share, self.local,
+            np.array(solids.forms, F32).reshape(count, 4),
+            self.point, self.normal, self.distance, pigment, self.solid, self.share, self.local,
             np.empty((camera.side // COARSE + 6, camera.side // COARSE + 6), F32),
         )  # fmt: skip
         self.blood = np.ascontiguousarray(pigment[..., 0])  # haemoglobin
         self.furrow = np.ascontiguousarray(pigment[..., 1])  # negative in the depth of furrows
         self.residue = np.ascontiguousarray(pigment[..., 2])  # where dirt sticks, as noise
 
-    def part_of(self, numbers: list[int]) -> NDArray[np.float32]:
+    def part_of(self, numbers: list[int]) -> NDArray[np.floating]:
         """(n, n) share, 0 to 1, of some solids in each pixel."""
         return np.where(np.isin(self.solid, numbers), self.share, F32(0))
 
-    def lay(self, tint: tuple[float, float, float], alpha: NDArray[np.float32]) -> None:
+    def lay(self, tint: tuple[float, float, float], alpha: NDArray[np.floating]) -> None:
         """Cover the wall with an opaque colour, by shares (n, n)."""
         lay(self.cover, np.array(tint, F32), alpha.astype(F32))
 

@@ -13,7 +13,6 @@ from enteron.phantom.noise import (
     smooth_noise,
     wrapped_blur,
 )
-
 from enteron.phantom.trace import FINE_RANGE
 
 MACRO = (256, 256)  # folds; small enough to stay in the processor's cache while rays march
@@ -69,7 +68,7 @@ class Wall:
 
     region: Region
     heights: Field  # MACRO: folds, 0 to about 1, upwards is into the lumen
-    macro: NDArray[np.float32]  # (*MACRO, 3): the same, and their slopes per cell
+    macro: NDArray[np.floating]  # (*MACRO, 3): the same, and their slopes per cell
     steepest: tuple[float, float]  # rise per length, along the axis and around it
     fine: NDArray[np.uint8]  # (*MICRO, 4): fine relief, haemoglobin, furrow, residue
 
