@@ -6,13 +6,13 @@ Needs the extra `model`: pip install -c constraints.txt -e '.[dev,model]'. Takes
 
 import argparse
 import hashlib
-import io
 import multiprocessing
 import tempfile
 import time
 import warnings
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from typing import Literal
 
 import cv2
 import numpy as np
@@ -20,12 +20,11 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import average_precision_score
-from sklearn.pipeline import make_pipeline
+from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from enteron.labels import COLUMN, FINDINGS, LANDMARKS, REGIONS
 from enteron.model.lite0 import INPUT, MEAN, STD, lite0
-from enteron.phantom.film import Film
 from enteron.phantom.plan import PhantomOptions, StudyPlan
 from enteron.priors import load_priors
 
@@ -50,7 +49,9 @@ def main() -> None:
     train = sets.pop("train")
     print(f"\ntrained on {given.train} studies of {given.frames} frames, rarity {given.rarity}")
     print(f"{'':16} {'region accuracy':>22} {'finding AP':>18} {'landmark AP':>18}")
-    print(f"{'tested on':16} {'features':>11} {'colour':>10} " + f"{'features':>9} {'colour':>8} " * 2)
+    print(
+        f"{'tested on':16} {'features':>11} {'colour':>10} " + f"{'features':>9} {'colour':>8} " * 2
+    )
     details: dict[str, dict[str, float]] = {}
     for name, test in sets.items():
         cells = []
@@ -62,8 +63,13 @@ def main() -> None:
                 found = label_aps(train, test, kind, group)
                 details[f"{name}, {kind}"] = details.get(f"{name}, {kind}", {}) | found
                 cells.append(float(np.mean(list(found.values()))))
-        print(f"{name:16} {cells[0]:11.3f} {cells[1]:10.3f} " + " ".join(f"{c:8.3f}" for c in cells[2:]))
-        most = np.bincount(test["labels"][:, : len(REGIONS)].argmax(axis=1)).max() / len(test["labels"])
+        print(
+            f"{name:16} {cells[0]:11.3f} {cells[1]:10.3f} "
+            + " ".join(f"{c:8.3f}" for c in cells[2:])
+        )
+        most = np.bincount(test["labels"][:, : len(REGIONS)].argmax(axis=1)).max() / len(
+            test["labels"]
+        )
         print(f"{'':16} always the commonest region: {most:.3f}")
     print("\nAP per label (share of frames in brackets)")
     for label in (*FINDINGS, *LANDMARKS):
@@ -73,9 +79,11 @@ def main() -> None:
     print("columns: " + "; ".join(details))
 
 
-def draw(device: str, studies: int, frames: int, rarity: float, seed: int) -> Arrays:
+def draw(
+    device: Literal["mixed", "navicam"], studies: int, frames: int, rarity: float, seed: int
+) -> Arrays:
     """Features, mean colours, labels and study of every frame, kept in the temporary folder."""
-    options = PhantomOptions(frames=frames, seed=seed, device=device, rarity=rarity)  # pyright: ignore[reportArgumentType]
+    options = PhantomOptions(frames=frames, seed=seed, device=device, rarity=rarity)
     sources = sorted((Path(__file__).parents[1] / "src" / "enteron" / "phantom").glob("*.py"))
     code = b"".join(path.read_bytes() for path in sources)
     key = hashlib.sha256(code + repr((options, studies)).encode()).hexdigest()[:16]
@@ -91,15 +99,14 @@ def draw(device: str, studies: int, frames: int, rarity: float, seed: int) -> Ar
         "labels": np.concatenate([part[2] for part in parts]),
         "study": np.repeat(np.arange(studies), frames),
     }
-    np.savez(kept, **made)  # pyright: ignore[reportArgumentType]
+    np.savez(kept, **made)
     return made
 
 
 def draw_study(number: int, options: PhantomOptions) -> tuple[NDArray, NDArray, NDArray]:
     cv2.setNumThreads(1)
     plan = StudyPlan(number, options, load_priors())
-    table = plan.table
-    film = Film(table.values, plan.device, plan.film_seed, table.axis.frames, options.stalls)
+    film = plan.film()
     pictures = np.empty((len(film), INPUT, INPUT, 3), np.uint8)
     colours = np.empty((len(film), 6))
     for row in range(len(film)):
@@ -107,7 +114,7 @@ def draw_study(number: int, options: PhantomOptions) -> tuple[NDArray, NDArray, 
         inside = frame[frame.max(axis=2) > 16].astype(np.float64)  # without the black border
         colours[row] = [*inside.mean(axis=0), *inside.std(axis=0)]
         cv2.resize(frame, (INPUT, INPUT), dst=pictures[row], interpolation=cv2.INTER_AREA)
-    return pictures, colours, table.values
+    return pictures, colours, plan.table.values
 
 
 def encode(pictures: NDArray[np.uint8], batch: int = 16) -> NDArray[np.float32]:
@@ -115,13 +122,13 @@ def encode(pictures: NDArray[np.uint8], batch: int = 16) -> NDArray[np.float32]:
     import onnxruntime
     import torch
 
-    buffer = io.BytesIO()
     example = torch.zeros(batch, 3, INPUT, INPUT)
     names = {"input_names": ["images"], "dynamic_axes": {"images": {0: "n"}}}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        torch.onnx.export(lite0(), (example,), buffer, dynamo=False, **names)
-    session = onnxruntime.InferenceSession(buffer.getvalue(), providers=["CPUExecutionProvider"])
+        file = Path(tempfile.gettempdir()) / "enteron-probe-lite0.onnx"
+        torch.onnx.export(lite0(), (example,), file, dynamo=False, **names)
+    session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
     features = []
     for start in range(0, len(pictures), batch):
         images = pictures[start : start + batch].transpose(0, 3, 1, 2).astype(np.float32)
@@ -129,7 +136,7 @@ def encode(pictures: NDArray[np.uint8], batch: int = 16) -> NDArray[np.float32]:
     return np.concatenate(features)
 
 
-def fitted(train: Arrays, kind: str, target: NDArray, strength: float, rows: NDArray):
+def fitted(train: Arrays, kind: str, target: NDArray, strength: float, rows: NDArray) -> Pipeline:
     weights = None if target.dtype != bool else "balanced"
     model = LogisticRegression(C=strength, class_weight=weights, max_iter=300)
     with warnings.catch_warnings():
@@ -155,9 +162,7 @@ def region_accuracy(train: Arrays, test: Arrays, kind: str) -> float:
     return float((model.predict(test[kind]) == truth).mean())
 
 
-def label_aps(
-    train: Arrays, test: Arrays, kind: str, labels: tuple[str, ...]
-) -> dict[str, float]:
+def label_aps(train: Arrays, test: Arrays, kind: str, labels: tuple[str, ...]) -> dict[str, float]:
     """AP of every label that both sides show."""
     found: dict[str, float] = {}
     out = held_out(train)

