@@ -65,7 +65,7 @@ def test_what_is_read_back_is_what_was_drawn(train):
         np.testing.assert_array_equal(join.values, drawn.table.values)
         np.testing.assert_array_equal(join.frames, drawn.table.axis.frames)
         assert not join.images_without_label.size
-        film = Film(drawn.table.values, drawn.device, drawn.film_seed, drawn.table.axis.frames, 0.5)
+        film = drawn.film()
         for row, frame in enumerate(entry.open()):
             np.testing.assert_array_equal(frame.image, film.frame(row))
 
@@ -148,7 +148,7 @@ def test_a_video_per_study(tmp_path):
         assert entry.images is not None
         assert entry.images.suffix == ".mp4"
         np.testing.assert_array_equal(entry.join().values, drawn.table.values)
-        film = Film(drawn.table.values, drawn.device, drawn.film_seed, drawn.table.axis.frames, 0.5)
+        film = drawn.film()
         for row, frame in enumerate(entry.open()):
             assert frame.image is not None
             difference = frame.image.astype(int) - film.frame(row)
