@@ -93,7 +93,7 @@ def _mix(
 def _erythema(on: Canvas) -> None:
     inside = _step(on.reach(0.20), 1.25, 0.35)
     mottled = 0.85 + 0.30 * on.noise(clouds(), 120, 31)
-    on.redden((0.45 + 0.65 * on.lesion.strength) * inside * np.clip(mottled, 0.2, 1.5))
+    on.redden((0.50 + 0.75 * on.lesion.strength) * inside * np.clip(mottled, 0.2, 1.5))
 
 
 def _angiectasia(on: Canvas) -> None:
@@ -223,7 +223,8 @@ def paint(view: View, lesion: Lesion, patch: Patch, grown: float, gravity: float
 def polyp(solids: Solids, lesion: Lesion, patch: Patch, grown: float) -> list[int]:
     """Add a polyp's lobes to the solids; returns their numbers."""
     t = lesion.traits
-    radius = patch.radius * grown
+    # Near the lens it must leave room for the wall around it.
+    radius = min(patch.radius, 0.42 * patch.away) * grown
     axes = np.stack([patch.along, patch.across, patch.inward])
     height = (0.60 + 0.50 * t[1]) * radius
     stretch = 0.82 + 0.36 * t[2]

@@ -143,7 +143,8 @@ def _gap(
 @_kernel
 def _march(
     dx: Scalar, dy: Scalar, dz: Scalar, start: Scalar, ox: Scalar, oy: Scalar, bx: Scalar,
-    by: Scalar, heights: Array, shape: Array, rings: Array, centres: Array, frames: Array, forms: Array,
+    by: Scalar, heights: Array, shape: Array, rings: Array, centres: Array, frames: Array,
+    forms: Array,
 ) -> Scalar:  # fmt: skip
     """Length of a ray from the camera to the wall, sought from `start` on."""
     t, before, gap_before, outside = start, start, F32(1.0), False
@@ -174,19 +175,19 @@ def _march(
 def trace(
     rays: Array, seen: Tile, turn_matrix: Array, origin: Array, bend: Array, heights: Array,
     macro: Array, fine: Tile, shape: Array, rings: Array, centres: Array, frames: Array,
-    forms: Array, point: Array, normal: Array, distance: Array, pigment: Array, solid: NDArray[np.int8], share: Array,
-    local: Array, coarse: Array,
+    forms: Array, point: Array, normal: Array, distance: Array, pigment: Array,
+    solid: NDArray[np.int8], share: Array, local: Array, coarse: Array,
 ) -> None:  # fmt: skip
     """Fill, for every seen pixel, the hit `point`, `normal`, `distance` and wall `pigment`.
 
     rays (h, w, 3): unit directions of the pixels in the camera's frame. heights: folds; macro
     (.., 3): the same with their slopes per cell. fine (.., 4): relief, haemoglobin, furrow and
     residue as bytes. shape: radius, fold height, relief, tile length, depth of the capsule,
-    steepest rise of the wall along the axis and around it. Solids: centres (m, 3); frames (m, 3, 3),
-    rows are axes over half-lengths; forms (m, 4): shortest half-length, softness of the seam,
-    lumpiness and its phase. Where a solid is hit, `solid` is its number, `share` its part (0 to 1)
-    and `local` the point on its unit ball. `coarse` is room to work in. Points are relative to the
-    capsule's place on the axis.
+    steepest rise of the wall along the axis and around it. Solids: centres (m, 3); frames
+    (m, 3, 3), rows are axes over half-lengths; forms (m, 4): shortest half-length, softness of
+    the seam, lumpiness and its phase. Where a solid is hit, `solid` is its number, `share` its
+    part (0 to 1) and `local` the point on its unit ball. `coarse` is room to work in. Points are
+    relative to the capsule's place on the axis.
     """
     height, width = seen.shape
     # A coarse pass tells the fine one where to start: most of a ray's way is empty.
