@@ -30,7 +30,13 @@ FINE_RANGE = F32(4.0)
 """Fine tiles hold bytes: 0 to 255 stand for -FINE_RANGE to FINE_RANGE."""
 
 _BYTE = F32(8.0 / 255.0)
-_kernel: Any = njit(cache=True, error_model="numpy", fastmath=True)
+_OPTIONS: dict[str, Any] = {
+    "cache": True,
+    "error_model": "numpy",
+    "fastmath": True,
+    "_nrt": False,  # nothing here allocates; counting references in the inner loops costs a third
+}
+_kernel: Any = njit(**_OPTIONS)
 
 
 @_kernel
