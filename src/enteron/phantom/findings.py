@@ -121,7 +121,7 @@ def _erosion(on: Canvas) -> None:
 def _ulcer(on: Canvas) -> None:
     t = on.lesion.traits
     reach = on.reach(0.16)
-    on.redden((0.30 + 0.70 * on.lesion.strength) * _step(reach, 1.5, 0.9))
+    on.redden((0.40 + 0.80 * on.lesion.strength) * _step(reach, 1.5, 0.9))
     rim = np.exp(-(((reach - 0.88) / 0.16) ** 2)).astype(F32)
     on.raise_wall(0.30 * rim - 0.20 * _step(reach, 0.8, 0.6))
     fibrin = _mix((0.98, 0.86, 0.56), (1.12, 1.08, 0.94), t[3])

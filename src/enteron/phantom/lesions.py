@@ -119,7 +119,7 @@ def place_lesions(
             # A lesion depends on its own run alone: other labels do not move it.
             rng = np.random.default_rng([seed, 71, number, start])
             traits = rng.random(8)
-            strength = float(np.clip(rng.beta(3.0, 1.6), 0.35, 1.0))
+            strength = float(np.clip(rng.beta(3.5, 1.3), 0.35, 1.0))
             small, large = _SIZE[label]
             size = float(small * (large / small) ** rng.random())
             frames = np.arange(start, stop)
