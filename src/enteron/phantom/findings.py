@@ -93,7 +93,7 @@ def _mix(
 def _erythema(on: Canvas) -> None:
     inside = _step(on.reach(0.20), 1.25, 0.35)
     mottled = 0.85 + 0.30 * on.noise(clouds(), 120, 31)
-    on.redden((0.45 + 0.65 * on.lesion.strength) * inside * np.clip(mottled, 0.2, 1.5))
+    on.redden((0.50 + 0.75 * on.lesion.strength) * inside * np.clip(mottled, 0.2, 1.5))
 
 
 def _angiectasia(on: Canvas) -> None:
@@ -121,7 +121,7 @@ def _erosion(on: Canvas) -> None:
 def _ulcer(on: Canvas) -> None:
     t = on.lesion.traits
     reach = on.reach(0.16)
-    on.redden((0.30 + 0.70 * on.lesion.strength) * _step(reach, 1.5, 0.9))
+    on.redden((0.40 + 0.80 * on.lesion.strength) * _step(reach, 1.5, 0.9))
     rim = np.exp(-(((reach - 0.88) / 0.16) ** 2)).astype(F32)
     on.raise_wall(0.30 * rim - 0.20 * _step(reach, 0.8, 0.6))
     fibrin = _mix((0.98, 0.86, 0.56), (1.12, 1.08, 0.94), t[3])
@@ -223,7 +223,8 @@ def paint(view: View, lesion: Lesion, patch: Patch, grown: float, gravity: float
 def polyp(solids: Solids, lesion: Lesion, patch: Patch, grown: float) -> list[int]:
     """Add a polyp's lobes to the solids; returns their numbers."""
     t = lesion.traits
-    radius = patch.radius * grown
+    # Near the lens it must leave room for the wall around it.
+    radius = min(patch.radius, 0.42 * patch.away) * grown
     axes = np.stack([patch.along, patch.across, patch.inward])
     height = (0.60 + 0.50 * t[1]) * radius
     stretch = 0.82 + 0.36 * t[2]

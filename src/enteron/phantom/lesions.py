@@ -18,16 +18,19 @@ Matrix = NDArray[np.floating]
 
 # Apparent diameter, as a share of the view's: smallest and largest, drawn log-uniformly.
 _SIZE: dict[str, tuple[float, float]] = {
-    "active bleeding": (0.18, 0.42),
-    "angiectasia": (0.11, 0.28),
-    "blood": (0.26, 0.60),
-    "erosion": (0.10, 0.20),
-    "erythema": (0.14, 0.40),
-    "hematin": (0.20, 0.50),
-    "lymphangioectasis": (0.15, 0.38),
-    "polyp": (0.16, 0.48),
-    "ulcer": (0.15, 0.34),
+    "active bleeding": (0.22, 0.50),
+    "angiectasia": (0.14, 0.31),
+    "blood": (0.32, 0.68),
+    "erosion": (0.13, 0.25),
+    "erythema": (0.18, 0.44),
+    "hematin": (0.26, 0.54),
+    "lymphangioectasis": (0.19, 0.42),
+    "polyp": (0.19, 0.50),
+    "ulcer": (0.18, 0.37),
 }
+
+
+_LIT = 1.9  # length up to which a wall is lit well enough to tell what is on it
 
 
 @dataclass(frozen=True)
@@ -116,7 +119,7 @@ def place_lesions(
             # A lesion depends on its own run alone: other labels do not move it.
             rng = np.random.default_rng([seed, 71, number, start])
             traits = rng.random(8)
-            strength = float(np.clip(rng.beta(3.0, 1.8), 0.25, 1.0))
+            strength = float(np.clip(rng.beta(3.5, 1.3), 0.35, 1.0))
             small, large = _SIZE[label]
             size = float(small * (large / small) ** rng.random())
             frames = np.arange(start, stop)
@@ -160,6 +163,7 @@ class Patch:
     across: NDArray[np.floating]
     inward: NDArray[np.floating]
     radius: float
+    away: float  # from the camera
 
 
 def _patch_at(view: View, pixel: tuple[int, int], radius: float | None, size: float) -> Patch:
@@ -178,7 +182,7 @@ def _patch_at(view: View, pixel: tuple[int, int], radius: float | None, size: fl
     along /= np.linalg.norm(along) + 1e-6
     if radius is None:
         radius = away * float(np.tan(size * view.camera.field_of_view / 2))
-    return Patch(centre, along, np.cross(inward, along), inward, radius)
+    return Patch(centre, along, np.cross(inward, along), inward, radius, away)
 
 
 def find_patch(view: View, lesion: Lesion, depth: float) -> Patch:
@@ -198,7 +202,7 @@ def find_patch(view: View, lesion: Lesion, depth: float) -> Patch:
     apart = np.where((view.camera.seen > 0) & (rim < 0.8) & (view.distance < 6), apart, 1e3)
     v, u = divmod(int(np.argmin(apart)), side)
     wanted = 0.30 * np.pi * (lesion.size * side / 2) ** 2
-    if apart[v, u] < 0.05:
+    if apart[v, u] < 0.05 and view.distance[v, u] < _LIT:
         away = float(np.linalg.norm(view.point[v, u] - origin))
         # Near and far change its size, within what stays recognisable.
         apparent = np.arctan(lesion.radius / away) / (view.camera.field_of_view / 2) / lesion.size
@@ -212,7 +216,8 @@ def find_patch(view: View, lesion: Lesion, depth: float) -> Patch:
         c, s = np.cos(angle), np.sin(angle)
         aim = (lesion.aim[0] * c - lesion.aim[1] * s, lesion.aim[0] * s + lesion.aim[1] * c)
         patch = _patch_at(view, view.pixel(aim), None, lesion.size)
-        shown = _shown(view, patch)
+        away = float(np.linalg.norm(patch.centre - origin))
+        shown = _shown(view, patch) * min(1.0, (_LIT / away) ** 2)
         if best is None or shown > best[0]:
             best = (shown, patch)
         if shown > wanted:

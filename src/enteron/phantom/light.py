@@ -65,7 +65,9 @@ def illuminate(
             # Tissue scatters: light wraps round edges, and neighbours light each other.
             soft = F32(0.30) + F32(0.70) * facing
             cavity = min(F32(1.35), max(F32(0.35), F32(1.0) + F32(1.0) * furrow[v, u]))
-            level = soft * cavity / (t * t + F32(0.45)) + F32(0.015) * cavity
+            level = soft * cavity / ((t * t + F32(0.45)) * (F32(1.0) + F32(0.12) * t * t)) + F32(
+                0.01
+            )
             light[v, u] = level
             total += level
             count += 1

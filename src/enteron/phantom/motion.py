@@ -103,7 +103,7 @@ def draw_motion(
         tilt=np.minimum(tilt, 1.5),
         heading=2.2 * wander(rng, activity, 2.6),
         roll=1.6 * wander(rng, activity, 2.2),
-        aside=0.36 * side,
+        aside=0.42 * side,
         bend=0.055 * bend,
         squeeze=np.cumsum(step * 0.35) + rng.random(),
         strength=np.clip(0.55 + 0.35 * wander(rng, activity, 4.0), 0.0, 1.0),

@@ -47,17 +47,17 @@ REGION: dict[str, Region] = {
     "stomach": Region(
         1.9, 0.85, 0.006, 12.0,
         ((0.08, 0.03, 0.015), (0.46, 0.18, 0.09), (0.82, 0.47, 0.31), (0.99, 0.82, 0.68)),
-        0.8, 0.75, 0.7,
+        0.8, 0.85, 0.7,
     ),
     "small intestine": Region(
         1.05, 0.66, 0.009, 8.0,
         ((0.085, 0.03, 0.012), (0.43, 0.18, 0.075), (0.80, 0.48, 0.28), (0.99, 0.84, 0.66)),
-        0.35, 0.75, 0.5,
+        0.35, 0.95, 0.5,
     ),
     "colon": Region(
         1.55, 0.62, 0.004, 10.0,
         ((0.055, 0.03, 0.015), (0.38, 0.18, 0.09), (0.74, 0.47, 0.32), (0.97, 0.82, 0.68)),
-        0.45, 0.65, 0.6,
+        0.45, 0.85, 0.6,
     ),
 }  # fmt: skip
 
@@ -101,7 +101,7 @@ def _macro(name: str, rng: np.random.Generator) -> Field:
         return folds + 0.10 * swell
     if name == "small intestine":
         # Circular folds, none of which runs quite round: they tilt, fork and fade.
-        count = int(rng.integers(8, 12))
+        count = int(rng.integers(6, 11))
         tilt = int(rng.integers(-1, 2))
         wind = 0.34 * fractal_noise(rng, MACRO, (8, 4), 3, 0.6)
         height = np.clip(0.62 + 0.36 * smooth_noise(rng, MACRO, (8, 4)), 0.08, 1.15)
