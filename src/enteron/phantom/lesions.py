@@ -30,7 +30,7 @@ _SIZE: dict[str, tuple[float, float]] = {
 }
 
 
-_LIT = 1.9  # length up to which a wall is lit well enough to tell what is on it
+_LIT = 1.7  # length up to which a wall is lit well enough to tell what is on it
 
 
 @dataclass(frozen=True)
@@ -201,7 +201,7 @@ def find_patch(view: View, lesion: Lesion, depth: float) -> Patch:
     rim = np.hypot(across[None, :], across[:, None])
     apart = np.where((view.camera.seen > 0) & (rim < 0.8) & (view.distance < 6), apart, 1e3)
     v, u = divmod(int(np.argmin(apart)), side)
-    wanted = 0.30 * np.pi * (lesion.size * side / 2) ** 2
+    wanted = 0.42 * np.pi * (lesion.size * side / 2) ** 2
     if apart[v, u] < 0.05 and view.distance[v, u] < _LIT:
         away = float(np.linalg.norm(view.point[v, u] - origin))
         # Near and far change its size, within what stays recognisable.
@@ -210,12 +210,17 @@ def find_patch(view: View, lesion: Lesion, depth: float) -> Patch:
         patch = _patch_at(view, (v, u), radius, lesion.size)
         if _shown(view, patch) > wanted:
             return patch
-    best: tuple[float, Patch] | None = None
+    pixels: list[tuple[int, int]] = []
     for turn in range(6):
-        angle = 1.0472 * turn
-        c, s = np.cos(angle), np.sin(angle)
+        c, s = np.cos(1.0472 * turn), np.sin(1.0472 * turn)
         aim = (lesion.aim[0] * c - lesion.aim[1] * s, lesion.aim[0] * s + lesion.aim[1] * c)
-        patch = _patch_at(view, view.pixel(aim), None, lesion.size)
+        pixels.append(view.pixel(aim))
+    # The last resort is the best lit place that is not at the rim.
+    lit = np.where((rim < 0.6) & (view.camera.seen > 0), np.abs(view.distance - 0.9), 1e3)
+    pixels.append(divmod(int(np.argmin(lit)), side))
+    best: tuple[float, Patch] | None = None
+    for pixel in pixels:
+        patch = _patch_at(view, pixel, None, lesion.size)
         away = float(np.linalg.norm(patch.centre - origin))
         shown = _shown(view, patch) * min(1.0, (_LIT / away) ** 2)
         if best is None or shown > best[0]:
