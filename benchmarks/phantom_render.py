@@ -10,7 +10,8 @@ import cv2
 import numpy as np
 
 from enteron.labels import COLUMN, REGIONS
-from enteron.phantom.film import Film, encode_png
+from enteron.phantom.film import Film
+from enteron.study.picture import encode_png
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from enteron.errors import StudyError
 from enteron.study import open_study
-from enteron.study.picture import UnreadablePictureError, decode_picture
+from enteron.study.picture import UnreadablePictureError, decode_picture, encode_png
 from tests.making import picture, write_frames
 
 
@@ -120,6 +120,12 @@ def test_every_pixel_format_becomes_rgb(kind):
     }[kind]
     wanted = np.repeat(rgb[:, :, :1], 3, axis=2) if kind.startswith("gray") else rgb
     np.testing.assert_array_equal(decode_picture(data), wanted)
+
+
+@given(st.integers(0, 2**16 - 1), st.sampled_from([16, 64, 336]))
+def test_what_is_encoded_is_decoded(number, size):
+    image = picture(number, size)
+    np.testing.assert_array_equal(decode_picture(encode_png(image)), image)
 
 
 @settings(max_examples=300)

@@ -295,13 +295,3 @@ class Film:
         return develop(
             self._device, picture, int(self._numbers[i]), self._seed, (int(top), int(left))
         )
-
-
-def encode_png(frame: NDArray[np.uint8], level: int = 1) -> bytes:
-    """An RGB frame as PNG; low levels are fast."""
-    options = [cv2.IMWRITE_PNG_COMPRESSION, level]
-    if hasattr(cv2, "IMWRITE_PNG_FILTER"):  # OpenCV 5
-        # One filter for all rows takes a third less time than trying them all, for the same size.
-        options += [cv2.IMWRITE_PNG_FILTER, cv2.IMWRITE_PNG_FILTER_UP]
-    packed = cv2.imencode(".png", cv2.cvtColor(frame, cv2.COLOR_RGB2BGR), options)[1]
-    return packed.tobytes()
