@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 from enteron.errors import EnteronError, LabelError
 from enteron.labels import COLUMN, FINDINGS, LANDMARKS, REGIONS
 from enteron.phantom.device import DEVICE
-from enteron.phantom.film import Film, encode_png
+from enteron.phantom.film import Film
 from enteron.phantom.motion import STALL
+from enteron.study.picture import encode_png
 
 HOME = {"z-line": "esophagus", "pylorus": "stomach", "ileocecal valve": "small intestine"}
 
