@@ -18,7 +18,8 @@ from enteron.priors import Priors, load_priors
 from enteron.priors.fit import fit_priors
 from enteron.priors.fit_landmarks import changes, place_of
 from enteron.priors.latent import both
-from enteron.priors.observed import Observed, from_matrix, runs_of
+from enteron.priors.observed import Observed, from_matrix
+from enteron.runs import runs_of
 from enteron.types import Annotation, IndexUnit, Segment, Unit
 
 Z = 4.0

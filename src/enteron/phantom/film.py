@@ -21,7 +21,7 @@ from enteron.phantom.landmarks import (
     ring,
     valve_lips,
 )
-from enteron.phantom.lesions import Lesion, find_patch, place_lesions, rotations, runs_of
+from enteron.phantom.lesions import Lesion, find_patch, place_lesions, rotations
 from enteron.phantom.light import ABSORBED, colour, illuminate, palette_table
 from enteron.phantom.motion import Motion, draw_motion
 from enteron.phantom.outside import outside_world
@@ -29,6 +29,7 @@ from enteron.phantom.trace import RING_ANGLES
 from enteron.phantom.veil import Veil, bubble, defocus, draw_veil, flood, soil, swirls
 from enteron.phantom.view import Pose, Solids, View
 from enteron.phantom.wall import REGION, Wall, build_wall
+from enteron.runs import runs_of
 
 F32 = np.float32
 _LANDMARK_TILT = 0.40  # radians; a landmark is seen ahead
@@ -152,7 +153,7 @@ class Film:
     def _landmarks_at(self) -> dict[int, Landmark]:
         found: dict[int, Landmark] = {}
         for number, label in enumerate(LANDMARKS):
-            for start, stop in runs_of(self._labels[:, COLUMN[label]]):
+            for start, stop in runs_of(self._labels[:, COLUMN[label]]).tolist():
                 rng = np.random.default_rng([self._seed, 72, number, start])
                 middle = (start + stop) // 2
                 radius = REGION[self._regions[middle]].radius

@@ -13,6 +13,7 @@ from enteron.labels import COLUMN, FINDINGS
 from enteron.phantom.motion import Motion
 from enteron.phantom.view import Camera, View
 from enteron.phantom.wall import REGION
+from enteron.runs import runs_of
 
 Matrix = NDArray[np.floating]
 
@@ -70,12 +71,6 @@ def rotations(motion: Motion, frames: NDArray[np.int64], tilt: NDArray[np.floati
     return about_z(heading) @ about_y @ about_z(roll - heading)
 
 
-def runs_of(column: NDArray[np.bool_]) -> list[tuple[int, int]]:
-    """Stretches [start, stop) where a column is on."""
-    edges = np.flatnonzero(np.diff(column.astype(np.int8), prepend=0, append=0))
-    return [(int(a), int(b)) for a, b in zip(edges[::2], edges[1::2], strict=True)]
-
-
 def _meets_wall(
     ray: NDArray[np.floating],
     origin: NDArray[np.floating],
@@ -115,7 +110,7 @@ def place_lesions(
     half_view = camera.field_of_view / 2
     lesions: list[Lesion] = []
     for number, label in enumerate(FINDINGS):
-        for start, stop in runs_of(labels[:, COLUMN[label]]):
+        for start, stop in runs_of(labels[:, COLUMN[label]]).tolist():
             # A lesion depends on its own run alone: other labels do not move it.
             rng = np.random.default_rng([seed, 71, number, start])
             traits = rng.random(8)

@@ -13,7 +13,7 @@ from enteron.labels import COLUMN, FINDINGS, REGIONS
 from enteron.phantom.film import Film
 from enteron.phantom.timeline import TimelineOptions, draw_timeline, study_seed
 from enteron.priors import Priors
-from enteron.priors.observed import runs_of
+from enteron.runs import runs_of
 from enteron.types import FrameAxis
 
 TEST_FOLDER = "Testdata_ICPR_2026_RARE_Challenge"

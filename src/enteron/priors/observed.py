@@ -9,10 +9,8 @@ from numpy.typing import NDArray
 
 from enteron.errors import EnteronError, LabelError
 from enteron.labels import COLUMN, LABELS, REGIONS
+from enteron.runs import Runs, runs_of
 from enteron.types import Annotation, IndexUnit, Unit
-
-Spans = NDArray[np.int64]
-"""(n, 2) array of [start, stop) in rows, in order."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +25,7 @@ class Observed:
     def shows(self, label: str) -> bool:
         return bool(self.labels[:, COLUMN[label]].any())
 
-    def runs(self, label: str) -> Spans:
+    def runs(self, label: str) -> Runs:
         return runs_of(self.labels[:, COLUMN[label]])
 
     def stays(self) -> list[tuple[int, int, int]]:
@@ -38,15 +36,7 @@ class Observed:
         return [(int(self.region[a]), a, b) for a, b in spans if self.region[a] >= 0]
 
 
-def runs_of(column: NDArray[np.bool_]) -> Spans:
-    """The runs of true rows."""
-    padded = np.zeros(column.size + 2, dtype=np.int8)
-    padded[1:-1] = column
-    steps = np.diff(padded)
-    return np.column_stack([np.flatnonzero(steps == 1), np.flatnonzero(steps == -1)])
-
-
-def split_bursts(spans: Spans, gap: int) -> list[Spans]:
+def split_bursts(spans: Runs, gap: int) -> list[Runs]:
     """The runs, cut where more than `gap` rows lie between them."""
     if not len(spans):
         return []

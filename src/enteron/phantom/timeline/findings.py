@@ -6,14 +6,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from enteron.labels import COLUMN, REGIONS
-from enteron.priors.observed import Spans, runs_of, split_bursts
+from enteron.priors.observed import split_bursts
 from enteron.priors.value import Finding, Priors
+from enteron.runs import Runs, runs_of
 
 Rows = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Runs:
+class PlannedRuns:
     """Runs of one finding before they have a place; burst by burst."""
 
     burst: Rows  # (n,) which burst each run belongs to, rising from 0
@@ -86,18 +87,18 @@ def _decide(
     return on, decided
 
 
-def _mask(spans: Spans, rows: int) -> NDArray[np.bool_]:
+def _mask(spans: Runs, rows: int) -> NDArray[np.bool_]:
     steps = np.zeros(rows + 1, dtype=np.int64)
     np.add.at(steps, spans[:, 0], 1)
     np.add.at(steps, spans[:, 1], -1)
     return np.cumsum(steps[:-1]) > 0
 
 
-def _draw_runs(finding: Finding, shrink: float, rng: np.random.Generator) -> Runs:
+def _draw_runs(finding: Finding, shrink: float, rng: np.random.Generator) -> PlannedRuns:
     bursts = int(finding.bursts.draw(1, rng)[0])
     per_burst = finding.runs.draw(bursts, rng)
     count = int(per_burst.sum())
-    return Runs(
+    return PlannedRuns(
         np.repeat(np.arange(bursts), per_burst),
         finding.lengths.draw(count, rng, shrink),
         finding.gaps_inside.draw(count, rng, shrink),
@@ -105,8 +106,8 @@ def _draw_runs(finding: Finding, shrink: float, rng: np.random.Generator) -> Run
 
 
 def _grow(
-    column: NDArray[np.bool_], hosts: list[Spans], runs: Runs, rng: np.random.Generator
-) -> Runs:
+    column: NDArray[np.bool_], hosts: list[Runs], runs: PlannedRuns, rng: np.random.Generator
+) -> PlannedRuns:
     """Let bursts of companion runs stand for as many drawn bursts; the bursts that are left.
 
     Otherwise every companion would come on top of the drawn number. A companion run grows around
@@ -123,12 +124,12 @@ def _grow(
     start = np.maximum(spans[:, 0] - ahead, 0)
     stop = np.minimum(spans[:, 1] + spare - ahead, column.size)
     column |= _mask(np.column_stack([start, stop]), column.size)
-    return Runs(runs.burst[:left], runs.lengths[:left], runs.gaps[:left])
+    return PlannedRuns(runs.burst[:left], runs.lengths[:left], runs.gaps[:left])
 
 
 def _place_bursts(
     column: NDArray[np.bool_],
-    runs: Runs,
+    runs: PlannedRuns,
     place: dict[str, Rows],
     finding: Finding,
     burst_gap: float,
@@ -145,7 +146,7 @@ def _place_bursts(
     for i, region in enumerate(regions):
         inside = chosen[runs.burst] == i
         if inside.any():
-            part = Runs(runs.burst[inside], runs.lengths[inside], runs.gaps[inside])
+            part = PlannedRuns(runs.burst[inside], runs.lengths[inside], runs.gaps[inside])
             spans = _lay_out(part, place[region].size, burst_gap, fullest, rng)
             column[place[region][_mask(spans, place[region].size)]] = True
 
@@ -157,9 +158,9 @@ def _regions(place: dict[str, Rows], finding: Finding) -> list[str]:
 
 
 def _lay_out(
-    runs: Runs, room: int, burst_gap: float, fullest: float, rng: np.random.Generator
-) -> Spans:
-    """Spans of the runs in [0, room): bursts in order, apart, with random slack between them."""
+    runs: PlannedRuns, room: int, burst_gap: float, fullest: float, rng: np.random.Generator
+) -> Runs:
+    """Places of the runs in [0, room): bursts in order, apart, with random slack between them."""
     last = np.append(runs.burst[1:] != runs.burst[:-1], True)
     step = runs.lengths + np.where(last, 0, runs.gaps)
     # A study this short or a finding this frequent: what does not fit into the share of the
