@@ -71,12 +71,16 @@ def main() -> None:
             test["labels"]
         )
         print(f"{'':16} always the commonest region: {most:.3f}")
-    print("\nAP per label (share of frames in brackets)")
+    print("\nAP per label: features, then colour; in brackets the share of frames that show it")
+    print(f"{'':18}" + "".join(f"{name:>24}" for name in sets))
     for label in (*FINDINGS, *LANDMARKS):
-        shares = {n: t["labels"][:, COLUMN[label]].mean() for n, t in sets.items()}
-        cells = [f"{d.get(label, float('nan')):.2f}" for d in details.values()]
-        print(f"{label:18} " + " ".join(f"{c:>6}" for c in cells) + f"   {shares}")
-    print("columns: " + "; ".join(details))
+        cells = [
+            f"{details[f'{name}, features'].get(label, float('nan')):.2f} "
+            f"{details[f'{name}, colour'].get(label, float('nan')):.2f} "
+            f"({100 * test['labels'][:, COLUMN[label]].mean():4.1f} %)"
+            for name, test in sets.items()
+        ]
+        print(f"{label:18}" + "".join(f"{cell:>24}" for cell in cells))
 
 
 def draw(

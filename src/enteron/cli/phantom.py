@@ -36,7 +36,8 @@ def phantom(
 ) -> None:
     """Make synthetic studies in Galar's layout, drawn from measured statistics.
 
-    Run again with more studies to add some; a killed run goes on where it stopped.
+    Run again with more studies to add some; a killed run goes on where it stopped. The first run
+    after installing compiles the renderer, for about half a minute.
 
     Example: [bold]enteron phantom data --studies 8 --frames 2000 --seed 1[/bold]
     """

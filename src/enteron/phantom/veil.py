@@ -46,17 +46,21 @@ def draw_veil(
         return np.maximum(wander(rng, place, scale) - above, 0)
 
     fog = wet * (0.05 + 0.35 * dirtiness * sometimes(3.0, -0.3) + 0.30 * sometimes(5.0, 1.1))
+    # Now and then fluid fills the lumen and nothing says where the capsule is; real studies have
+    # minutes of that, and an annotator knows the region from what came before and after.
+    murk = wet * 6.0 * sometimes(4.0, 0.9 - 0.4 * dirtiness)
     spells = sometimes(4.0, 0.9 - 0.5 * dirtiness)
     step = np.diff(place, prepend=place[0])
     shaken = np.minimum(step, 0.5) * (rng.random(len(place)) < 0.5)
     return Veil(
-        fog=np.minimum(fog, 1.1),
+        fog=np.minimum(np.minimum(fog, 1.1) + murk, 5.0),
         hue=np.clip(0.5 + 0.4 * wander(rng, place, 8.0), 0, 1),
         residue=np.clip(wet * (0.03 + 0.35 * dirtiness * sometimes(4.0, -0.2)), 0, 0.5),
         bubbles=np.clip(wet * 0.35 * sometimes(2.5, 1.0 - 0.3 * dirtiness), 0, 0.4),
         pool=np.where(pools * spells > 0.05, np.maximum(0.95 - 0.7 * pools * spells, 0.2), 9.0),
         down=2.0 * wander(rng, place, 6.0),
-        blur=0.25 + 0.5 * sometimes(2.0, 0.6) + 4.0 * shaken,
+        # Pressed against the wall, the lens is out of focus for a while.
+        blur=0.25 + 0.5 * sometimes(2.0, 0.6) + 4.0 * shaken + 9.0 * sometimes(3.0, 1.1),
         exposure=np.exp(0.13 * wander(rng, place, 1.5) - 0.7 * sometimes(2.0, 1.7)),
     )
 
