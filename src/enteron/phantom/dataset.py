@@ -28,7 +28,9 @@ from enteron.types import Unit
 
 MANIFEST = "phantom.json"
 TRUTH = "truth.json"
-CHUNK = 64  # frames per piece of work: enough to forget the cost of starting, even on short studies
+# Frames per piece of work. Long pieces, since each worker builds the walls of the regions that it
+# meets; but not so long that the last one keeps a single core busy, or that progress stands still.
+CHUNK = 256
 
 
 @dataclass(frozen=True)
@@ -110,7 +112,7 @@ def _marker(root: Path, plan: StudyPlan) -> Path:
 
 
 def _chunks(plan: StudyPlan) -> list[Chunk]:
-    size = plan.options.frames if plan.options.video else CHUNK
+    size = plan.options.frames if plan.options.video else min(CHUNK, -(-plan.options.frames // 4))
     starts = range(0, plan.options.frames, size)
     return [
         Chunk(plan.number, plan.options, start, min(start + size, plan.options.frames))
