@@ -13,7 +13,7 @@ from enteron.decode.challenge import to_annotation
 from enteron.decode.events import DecodedEvent
 from enteron.files import write_text
 from enteron.galar.submission import write_submission
-from enteron.types import Scores, Unit
+from enteron.types import Annotation, FrameUnit, Scores, Unit
 
 FIELDS = ("label", "start", "stop", "score", "region", "onset", "end", "times")
 
@@ -29,7 +29,7 @@ def write_reading(
     write_text(folder / "events.csv", _csv(rows))
     # The official file counts frames. Scores that only know rows are written as they are, and
     # the command says so.
-    annotation = to_annotation(scores.study, Unit.FRAME, events, cut=cut)
+    annotation: Annotation[FrameUnit] = to_annotation(scores.study, Unit.FRAME, events, cut=cut)
     write_submission(folder / "submission.json", [annotation])
 
 
