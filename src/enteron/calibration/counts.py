@@ -11,7 +11,7 @@ from enteron.calibration.logits import logit
 EDGE = 14.0  # log-odds of EDGE in `logits` are 13.8
 WIDTH = 0.01
 BINS = int(2 * EDGE / WIDTH)
-CENTRES: NDArray[np.float64] = -EDGE + WIDTH * (np.arange(BINS) + 0.5)
+CENTRES = np.linspace(-EDGE, EDGE, BINS, endpoint=False) + WIDTH / 2
 
 
 def count_log_odds(studies: Sequence[Labelled]) -> NDArray[np.int64]:

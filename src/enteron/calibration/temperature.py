@@ -57,7 +57,7 @@ def temperature_by_likelihood(counts: Counts) -> tuple[float, NDArray[np.float64
     if not known.any():
         return 1.0, np.zeros(len(counts))
     found = minimize_scalar(loss, bounds=(np.log(0.2), np.log(5.0)), method="bounded")
-    temperature = float(np.exp(found.x))  # type: ignore[attr-defined]
+    temperature = float(np.exp(found.x))
     bias = np.zeros(len(counts))
     bias[known] = _biases(counts[known], 1 / temperature)
     return temperature, bias

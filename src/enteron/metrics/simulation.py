@@ -8,13 +8,18 @@ Assumptions, all of them:
    Labels for which it has no positives (z-line, ulcer) get the median of their group.
 2. The noise of a label is a sum of three independent parts: one that is constant over a study,
    one with exponential correlation (AR(1)) whose length is stated in original frames, and white
-   noise. Labels err independently of each other, and errors do not depend on the place.
+   noise. Landmarks and findings err independently of each other. The constant and the slow part
+   of the five regions are the same but for their sign, which alternates along the gut: whatever
+   makes a region look unlike itself makes it look like its neighbours.
 3. Log-odds are a linear function of the variable: the best one for a classifier that saw each
    label with the square root of its true odds (the paper's sampler weighs by 1 / sqrt(f)), then
    multiplied by `overconfidence` (the paper finds a temperature of 1.5).
 
-What this leaves out: confusions of one label with another, errors that gather at the borders of
-regions, and domain shift. Real scores are likely worse in all three.
+4. The classifier changes its mind about the region at a place of its own: each border that it
+   sees is the annotated one moved by a Gaussian, by at most a third of the shorter stay beside it.
+
+What this leaves out: confusions of one finding with another, findings whose visibility differs
+from lesion to lesion, and domain shift. Real scores are likely worse in all three.
 """
 
 from dataclasses import dataclass
@@ -29,7 +34,7 @@ from scipy.signal import lfilter
 from scipy.special import expit, ndtr, ndtri
 
 from enteron.config import Options
-from enteron.labels import FINDINGS, LABELS, LANDMARKS
+from enteron.labels import FINDINGS, LABELS, LANDMARKS, REGIONS
 
 Level = Literal["weaker", "paper", "stronger"]
 
@@ -63,14 +68,18 @@ class SimulationOptions(Options):
 
     level: Level = "paper"
 
-    correlation: float = Field(default=200.0, gt=0)
+    correlation: float = Field(default=500.0, gt=0)
     """Length of the slow noise in original frames: its autocorrelation falls to 1/e."""
 
-    slow: float = Field(default=0.4, ge=0, le=1)
+    slow: float = Field(default=0.6, ge=0, le=1)
     """Share of the noise variance that is slow."""
 
     constant: float = Field(default=0.1, ge=0, le=1)
     """Share of the noise variance that is the same all through a study."""
+
+    border: float = Field(default=60.0, ge=0)
+    """Standard deviation of the classifier's borders around the annotated ones, in original
+    frames."""
 
     overconfidence: float = Field(default=1.5, gt=0)
     """Factor on the log-odds."""
@@ -147,32 +156,49 @@ def simulate(
     options = SimulationOptions() if options is None else options
     rng = np.random.default_rng(seed)
     rows = truth.shape[0]
+    seen = truth.copy()
+    seen[:, : len(REGIONS)] = _moved_borders(truth[:, : len(REGIONS)], options.border / stride, rng)
+    shared = _lasting(rows, stride, options, rng)
+    white = np.float32(max(0.0, 1 - options.slow - options.constant) ** 0.5)
     scores = np.empty((rows, len(LABELS)), dtype=np.float32)
     for column, label in enumerate(LABELS):
         two = separabilities(options.level)[label]
-        noise = _noise(rows, stride, options, rng)
-        on = truth[:, column]
-        latent = np.where(on, np.float32(two.shift) + np.float32(two.spread) * noise, noise)
+        if label in REGIONS:
+            lasting = shared if column % 2 else -shared
+        else:
+            lasting = _lasting(rows, stride, options, rng)
+        noise = lasting + white * rng.standard_normal(rows, dtype=np.float32)
+        shown = np.float32(two.shift) + np.float32(two.spread) * noise
+        latent = np.where(seen[:, column], shown, noise)
         intercept, slope = _linear_log_odds(two, float(base_rates[column]))
-        log_odds = options.overconfidence * (intercept + slope * latent)
-        scores[:, column] = expit(log_odds)
+        scores[:, column] = expit(options.overconfidence * (intercept + slope * latent))
     return scores
 
 
-def _noise(
+def _lasting(
     rows: int, stride: int, options: SimulationOptions, rng: np.random.Generator
 ) -> NDArray[np.float32]:
-    """(rows,) of variance 1: white, slow and constant parts."""
-    white = max(0.0, 1 - options.slow - options.constant)
-    noise = rng.standard_normal(rows, dtype=np.float32) * np.float32(white**0.5)
+    """(rows,): the slow and the constant part of the noise."""
     kept = np.exp(-stride / options.correlation)
     drawn = rng.standard_normal(rows, dtype=np.float32)
     # Start in equilibrium: the first value has the variance of all others.
     drawn[0] /= np.sqrt(1 - kept**2)
-    slow = lfilter([np.sqrt(1 - kept**2)], [1, -kept], drawn)
-    noise += (np.asarray(slow) * options.slow**0.5).astype(np.float32)
-    noise += np.float32(rng.standard_normal() * options.constant**0.5)
-    return noise
+    slow = np.asarray(lfilter([np.sqrt(1 - kept**2)], [1, -kept], drawn))
+    constant = rng.standard_normal() * options.constant**0.5
+    return (slow * options.slow**0.5 + constant).astype(np.float32)
+
+
+def _moved_borders(
+    regions: NDArray[np.bool_], deviation: float, rng: np.random.Generator
+) -> NDArray[np.bool_]:
+    """(rows, 5) with every change of region moved; `deviation` in rows."""
+    changes = np.flatnonzero((regions[1:] != regions[:-1]).any(axis=1)) + 1
+    edges = np.concatenate(([0], changes, [len(regions)]))
+    lengths = np.diff(edges)
+    limit = np.minimum(lengths[:-1], lengths[1:]) / 3
+    move = np.clip(rng.normal(0, 1, changes.size) * deviation, -limit, limit)
+    edges[1:-1] += np.trunc(move).astype(np.int64)
+    return np.repeat(regions[np.concatenate(([0], changes))], np.diff(edges), axis=0)
 
 
 @cache
