@@ -7,6 +7,7 @@ row and only the durations are taken as constant; on a grid of every row it is e
 """
 
 from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
 
@@ -42,37 +43,51 @@ def posterior_grid(rows: int, borders: Ints, cells: int, dense: int, near: int) 
 
 
 def border_posterior(problem: Problem, grid: Ints) -> Posterior:
-    """Forward and backward sums over all ordered borders on the grid."""
+    """Forward and backward sums over all ordered borders on the grid.
+
+    Missing regions are stepped over: a change goes from a region k to any later one, and its cell
+    weighs what the evidence of those two says row by row.
+    """
+    regions, last = problem.regions, grid.size - 1
+    missing = np.concatenate(([0.0], np.cumsum(problem.durations[:, 0])))
     lengths = lengths_between(grid)
-    moved = lengths > 0
-    regions, points = problem.regions, grid.size
-    forward = np.full((regions + 1, points), -np.inf)
-    backward = np.full((regions + 1, points), -np.inf)
-    forward[0, 0] = 0.0
-    backward[regions, -1] = 0.0
-    widths = [_log_widths(problem, k, grid) for k in range(regions - 1)]
-    widths.append(np.zeros(points))  # the last border is the end of the study: one place only
-    steps = [_steps(problem, k, grid, lengths, moved, width) for k, width in enumerate(widths)]
+    lengths[lengths == 0] = -1  # a region that is there has at least one row
+    stays = [problem.stays(k, grid, lengths) for k in range(regions)]
+    change = {
+        (k, to): _log_widths(problem, k, to, grid) + missing[to] - missing[k + 1]
+        for k, to in combinations(range(regions), 2)
+    }
+    nothing = np.full(grid.size, -np.inf)
+    begun = [nothing.copy() for _ in range(regions)]  # log weight of all ways to begin k there
+    ended = [nothing] * regions  # and of all ways to end it there
     for k in range(regions):
-        forward[k + 1] = _log_sum(steps[k], forward[k])
+        begun[k][0] = missing[k]
+        ended[k] = _log_sum(stays[k], begun[k])
+        for to in range(k + 1, regions):
+            step = (ended[k] + change[k, to])[:last]
+            begun[to][:last] = np.logaddexp(begun[to][:last], step)
+    to_come = [nothing] * regions  # log weight of all that may follow a beginning of k
     for k in reversed(range(regions)):
-        backward[k] = _log_sum(steps[k].T, backward[k + 1])
-    log_total = forward[regions, -1]
-    return Posterior(grid, np.exp(forward + backward - log_total))
+        after = nothing.copy()
+        after[last] = missing[regions] - missing[k + 1]
+        for to in range(k + 1, regions):
+            after[:last] = np.logaddexp(after[:last], (change[k, to] + to_come[to])[:last])
+        to_come[k] = _log_sum(stays[k].T, after)
+    total = np.logaddexp.reduce([missing[k] + to_come[k][0] for k in range(regions)])
+    borders = np.zeros((regions + 1, grid.size))
+    for k in range(regions):
+        borders[: k + 1, 0] += np.exp(missing[k] + to_come[k][0] - total)  # k is the first
+        ending = ended[k][last] + missing[regions] - missing[k + 1]
+        borders[k + 1 :, last] += np.exp(ending - total)  # k is the last
+        for to in range(k + 1, regions):
+            here = np.exp((ended[k] + change[k, to] + to_come[to])[:last] - total)
+            borders[k + 1 : to + 1, :last] += here
+    return Posterior(grid, borders)
 
 
-def _steps(
-    problem: Problem, k: int, grid: Ints, lengths: Ints, moved: np.ndarray, width: Floats
-) -> Floats:
-    """(from, to) log weight of region k; a border that moved may lie anywhere in its new cell."""
-    steps = problem.stays(k, grid, lengths)
-    steps += np.where(moved, width[None, :], 0.0)
-    return steps
-
-
-def _log_widths(problem: Problem, k: int, grid: Ints) -> Floats:
-    """Log of the weight of a cell for the border of k and k + 1, relative to its first row."""
-    gain = problem.total[k] - problem.total[k + 1]
+def _log_widths(problem: Problem, k: int, to: int, grid: Ints) -> Floats:
+    """Log of the weight of each cell for a change from k to `to`, relative to its first row."""
+    gain = problem.total[k] - problem.total[to]
     return np.logaddexp.reduceat(gain, grid) - gain[grid]
 
 
