@@ -34,4 +34,4 @@ def with_regions(line: str, step: int = 1, **columns: np.ndarray) -> Scores:
     p = regions_drawn(line)
     regions = {name: p[:, column] for column, name in enumerate(LABELS[:5])}
     named = {name.replace(" ", "_"): values for name, values in regions.items()}
-    return scores_of(step, **{**named, **columns})
+    return scores_of(step, 0, "x", **{**named, **columns})

@@ -73,15 +73,15 @@ def test_persistence_equals_the_loop(p):
     spans = hysteresis(p, 0.5, 0.35)
     wanted = [literal.persistence(p.tolist(), tuple(span)) for span in spans.tolist()]
     np.testing.assert_allclose(persistence(means(p, spans), spans), wanted, rtol=1e-6)
-    found = candidates("blood", p, 0.5, FindingOptions())
+    found = candidates("blood", p, 0.5, 0.7)
     np.testing.assert_allclose([c.persistence for c in found], wanted, rtol=1e-6)
     assert [c.peak for c in found] == [p[a:b].max() for a, b in spans]
 
 
 def test_persistence_by_hand():
     #  ####  d = t_e - t_s = 3 - 0 = 3,  S = 1 x ln 4;  a single row has d = 0 and S = 0
-    (four,) = candidates("blood", drawn(".####."), 0.5, FindingOptions())
-    (one,) = candidates("blood", drawn("#"), 0.5, FindingOptions())
+    (four,) = candidates("blood", drawn(".####."), 0.5, 0.7)
+    (one,) = candidates("blood", drawn("#"), 0.5, 0.7)
     assert four.persistence == pytest.approx(math.log(4))
     assert (four.duration, one.duration, one.persistence) == (3, 0, 0)
 
@@ -92,7 +92,7 @@ def kept(lengths, options, label="blood", p=1.0):
     for length in lengths:
         line[at : at + length] = p
         at += length + 1
-    chosen = select(candidates(label, line, 0.5, options), options, PRIORS)
+    chosen = select(candidates(label, line, 0.5, 0.7), options, PRIORS)
     return [c.stop - c.start for c in chosen]
 
 

@@ -28,7 +28,7 @@ def fit_thresholds(
     for study in studies:
         p = calibrated(study.scores, calibration, _device(study, calibration))
         for column in range(len(LABELS)):
-            place = np.searchsorted(edges, p[:, column], side="right")
+            place = _place(np.ascontiguousarray(p[:, column]), edges)
             both = place + (GRID.size + 1) * study.truth[:, column]
             size = 2 * (GRID.size + 1)
             counts[column] += np.bincount(both, minlength=size).reshape(2, GRID.size + 1)
@@ -43,6 +43,14 @@ def fit_thresholds(
             f1 = np.where(GRID >= LANDMARK_FLOOR, f1, -1.0)
         found[label] = float(GRID[int(f1.argmax())])
     return found
+
+
+def _place(p: NDArray[np.float32], edges: NDArray[np.float32]) -> NDArray[np.int64]:
+    """How many thresholds each score reaches. The grid is even, so a product nearly says it."""
+    place = np.clip((p * np.float32(100)).astype(np.int64), 0, GRID.size)
+    place -= (place > 0) & (p < edges[np.maximum(place, 1) - 1])
+    place += (place < GRID.size) & (p >= edges[np.minimum(place, GRID.size - 1)])
+    return place
 
 
 def f1_of_counts(counts: NDArray[np.int64], first: NDArray[np.int64]) -> NDArray[np.float64]:

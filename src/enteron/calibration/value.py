@@ -100,6 +100,7 @@ class Calibration(Options):
     silence: dict[str, Silence] = Field(default_factory=dict)  # of every label; empty: not fitted
     budget: float | None = Field(default=None, gt=0)  # false alarms per hour behind `clinical`
     kappa: float | None = Field(default=None, gt=0)  # weight of a row in `transit`, if tuned
+    low: float | None = Field(default=None, gt=0, le=1)  # lower threshold's share, if tuned
 
     @model_validator(mode="after")
     def _complete(self) -> "Calibration":

@@ -8,7 +8,13 @@ from enteron.calibration.value import Calibration, Thresholds
 from enteron.decode.confidence import event_confidence
 from enteron.decode.events import DecodedEvent, edge_confidence
 from enteron.decode.evidence import base_rates, evidence
-from enteron.decode.findings import Candidate, candidates, select, smoothed_findings
+from enteron.decode.findings import (
+    DEFAULT_LOW,
+    Candidate,
+    candidates,
+    select,
+    smoothed_findings,
+)
 from enteron.decode.gating import gated
 from enteron.decode.landmarks import LandmarkRun, by_hysteresis, by_transition, near_regions
 from enteron.decode.options import DecodeOptions
@@ -60,6 +66,8 @@ class Decoder:
             calibration.kappa if options.semi_markov.kappa is None else options.semi_markov.kappa
         )
         self.kappa = DEFAULT_KAPPA if tuned is None else tuned
+        low = calibration.low if options.findings.low is None else options.findings.low
+        self.low = DEFAULT_LOW if low is None else low
         self.p: NDArray[np.float32] = calibrated(scores, self.frame_calibration, options.device)
         # Scores that nobody calibrated need not follow the base rates (balanced training lifts
         # rare labels a thousandfold): their neutral point is then taken as one half.
@@ -132,7 +140,7 @@ class Decoder:
                 found += [(label, run)] if run else []
             elif threshold is not None:
                 allowed = near_regions(column.size, label, stays, options.near)
-                spans = by_hysteresis(column, threshold, self.options.findings.low, allowed)
+                spans = by_hysteresis(column, threshold, self.low, allowed)
                 for (start, stop), mean in zip(spans.tolist(), means(column, spans), strict=True):
                     found.append((label, LandmarkRun(start, stop, float(mean))))
         return found
@@ -145,7 +153,7 @@ class Decoder:
             threshold = thresholds[label]
             if threshold is not None:
                 column = np.ascontiguousarray(smoothed[:, COLUMN[label]])
-                found += candidates(label, column, threshold, self.options.findings)
+                found += candidates(label, column, threshold, self.low)
         return select(found, self.options.findings, self.priors)
 
     def _finding_events(

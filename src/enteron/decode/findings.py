@@ -11,6 +11,8 @@ from enteron.decode.smooth import mean_log_odds, median
 from enteron.labels import COLUMN, FINDINGS
 from enteron.priors import Priors
 
+DEFAULT_LOW = 0.7  # the paper: l_c = 0.7 h_c
+
 
 @dataclass(frozen=True)
 class Candidate:
@@ -54,11 +56,12 @@ def persistence(mean: NDArray[np.float64], spans: Rows) -> NDArray[np.float64]:
     return mean * np.log1p(spans[:, 1] - 1 - spans[:, 0])
 
 
-def candidates(
-    label: str, p: NDArray[np.float32], threshold: float, options: FindingOptions
-) -> list[Candidate]:
-    """What hysteresis finds in one smoothed and gated column (paper stage 3)."""
-    spans = hysteresis(p, threshold, options.low * threshold)
+def candidates(label: str, p: NDArray[np.float32], threshold: float, low: float) -> list[Candidate]:
+    """What hysteresis finds in one smoothed and gated column (paper stage 3).
+
+    `low` is the lower threshold as a share of the upper one.
+    """
+    spans = hysteresis(p, threshold, low * threshold)
     if not len(spans):
         return []
     mean = means(p, spans)

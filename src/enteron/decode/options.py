@@ -75,8 +75,8 @@ class FindingOptions(Options):
     window: OddRows | None = 25
     """Median filter in rows, odd. None: mean of log-odds over the label's median run."""
 
-    low: float = Field(default=0.7, gt=0, le=1)
-    """Lower threshold as a share of the upper one."""
+    low: float | None = Field(default=0.7, gt=0, le=1)
+    """Lower threshold as a share of the upper one; None: as tuned for the model, or 0.7."""
 
     threshold: Literal["frames", "events", "clinical"] = "frames"
     """Which of the calibration's thresholds is the upper one."""

@@ -11,7 +11,13 @@ PAPER: Final = DecodeOptions(calibration="paper", anatomy="state machine")
 TRANSIT: Final = DecodeOptions(
     landmarks=LandmarkOptions(method="transition"),
     findings=FindingOptions(
-        window=None, threshold="events", floor=0.1, persistence=None, longest=None, most=None
+        window=None,
+        low=None,
+        threshold="events",
+        floor=0.1,
+        persistence=None,
+        longest=None,
+        most=None,
     ),
 )
 """The best events: durations and run lengths as measured, confidence for everything."""

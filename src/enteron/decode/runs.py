@@ -18,10 +18,15 @@ def runs(mask: NDArray[np.bool_]) -> Rows:
 def hysteresis(p: NDArray[np.floating], high: float, low: float) -> Rows:
     """Seeds where p >= high, extended to both sides while p >= low (paper stage 3, decision 27)."""
     # In the precision of p: a threshold of 0.55 must be reached by a float32 score of 0.55.
-    limits = np.asarray([high, low], dtype=p.dtype)
-    found = runs(p >= limits[1])
-    seeds = np.concatenate(([0], np.cumsum(p >= limits[0])))
-    return found[seeds[found[:, 1]] > seeds[found[:, 0]]]
+    high, low = np.asarray([high, low], dtype=p.dtype)
+    # Only rows at or above the lower threshold are looked at: there are few of them.
+    above = np.flatnonzero(p >= low)
+    if not above.size:
+        return np.empty((0, 2), dtype=np.int64)
+    first = np.concatenate(([0], np.flatnonzero(np.diff(above) > 1) + 1))
+    last = np.append(first[1:], above.size) - 1
+    seeded = np.maximum.reduceat(p[above], first) >= high
+    return np.stack([above[first[seeded]], above[last[seeded]] + 1], axis=1)
 
 
 def means(values: NDArray[np.floating], spans: Rows) -> NDArray[np.float64]:
