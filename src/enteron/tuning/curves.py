@@ -14,8 +14,9 @@ GRID: Final = expit(np.arange(-7, 4.01, 0.25)).astype(np.float32)
 """Upper thresholds that are tried, even in log-odds: calibrated findings are rare."""
 
 SHOWN: Final = 0.3
-"""An event is right when the truth covers this share of it. Any overlap would make one event over
-the whole study right."""
+"""An event is right when the truth covers this share of it, and finds one true event at most. With
+any overlap one event over the whole colon would be right and find its two hundred stretches of
+blood: the first version chose exactly that."""
 
 
 @dataclass(frozen=True)
@@ -40,10 +41,13 @@ class Curve:
         return self.predicted - self.right
 
     @property
+    def precision(self) -> NDArray[np.float64]:
+        return self.right / np.maximum(self.predicted, 1)
+
+    @property
     def f1(self) -> NDArray[np.float64]:
-        precision = self.right / np.maximum(self.predicted, 1)
         recall = self.found / max(self.truths, 1)
-        return 2 * precision * recall / np.maximum(precision + recall, 1e-12)
+        return 2 * self.precision * recall / np.maximum(self.precision + recall, 1e-12)
 
 
 def curve(column: Column, low: float, shortest: int) -> Curve:
@@ -57,7 +61,7 @@ def curve(column: Column, low: float, shortest: int) -> Curve:
             break
         spans = long_enough(hysteresis(column.p, threshold, low * threshold), shortest)
         right = covered(spans, shown)
-        counts[:, place] = (touched(real, spans[right]).sum(), len(spans), right.sum())
+        counts[:, place] = (found_by(spans[right], real), len(spans), right.sum())
     return Curve(len(real), *counts)
 
 
@@ -96,8 +100,8 @@ def covered(spans: Rows, shown: NDArray[np.int64]) -> NDArray[np.bool_]:
     return inside >= np.maximum(SHOWN * (spans[:, 1] - spans[:, 0]), 1)
 
 
-def touched(real: Rows, spans: Rows) -> NDArray[np.bool_]:
-    """Which true events any of the spans overlaps; both ascending and disjoint."""
+def found_by(spans: Rows, real: Rows) -> int:
+    """True events that any of the spans overlaps; both ascending and disjoint."""
     started = np.searchsorted(spans[:, 0], real[:, 1], side="left")
     ended = np.searchsorted(spans[:, 1], real[:, 0], side="right")
-    return started > ended
+    return int((started > ended).sum())

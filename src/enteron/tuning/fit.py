@@ -25,6 +25,10 @@ UNSEEN: Final = EventRule(threshold=None, clinical=None, intercept=-6.0, slope=0
 """Of a finding that no fitted study shows."""
 
 
+USEFUL: Final = 0.2
+"""`transit` emits a finding only at thresholds where one event in five is right."""
+
+
 class FitOptions(Options):
     """What is fitted, and what is tried."""
 
@@ -148,10 +152,12 @@ def _rule(
     priors: Priors,
 ) -> EventRule:
     """Threshold by F1 of events, and how right events of a given peak are."""
-    if known.truths == 0 or known.f1.max() <= 0:
+    if known.truths == 0:
         return UNSEEN
-    threshold = float(GRID[int(known.f1.argmax())])
-    lowest = threshold if clinical is None else min(threshold, clinical)
+    worth = np.where(known.precision >= USEFUL, known.f1, 0.0)
+    threshold = float(GRID[int(worth.argmax())]) if worth.max() > 0 else None
+    chosen = [t for t in (threshold, clinical) if t is not None]
+    lowest = min(chosen) if chosen else float(GRID[int(known.f1.argmax())])
     peaks, right = samples(columns, lowest, low, _shortest(label, priors))
     x = np.array([log_odds(peak) for peak in peaks])
     intercept, slope = fit_logistic(x, right)
