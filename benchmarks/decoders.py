@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+from rich.table import Table
 
+from enteron.calibration.fit import fit_calibration
 from enteron.calibration.labelled import Labelled, label_rows
 from enteron.calibration.logits import calibrated
 from enteron.calibration.value import Calibration
@@ -25,14 +27,15 @@ from enteron.decode.runs import runs
 from enteron.galar.submission import read_events
 from enteron.galar.table import LabelTable
 from enteron.galar.truth import truth_events
-from enteron.labels import ANATOMY, FINDINGS, LABELS, REGIONS
+from enteron.labels import ANATOMY, COLUMN, FINDINGS, LABELS, REGIONS
 from enteron.metrics.bootstrap import StudyBootstrap
-from enteron.metrics.evaluation import Evaluation, evaluate
+from enteron.metrics.evaluation import NOMINAL_RATE, Evaluation, evaluate
 from enteron.metrics.honest import IS_FINDING
 from enteron.metrics.simulation import SimulationOptions, simulate
 from enteron.phantom.timeline import draw_timeline
 from enteron.priors import load_priors
 from enteron.tuning import FitOptions, fit_decoder
+from enteron.tuning.curves import before, judged
 from enteron.types import Annotation, FrameAxis, FrameUnit, Scores, Segment, Unit
 
 REAL = Path(__file__).parents[2] / "shared" / "galar" / "events-60.json"
@@ -65,8 +68,8 @@ def main() -> None:
     arguments = parsed()
     studies, origin = load_studies(arguments.studies)
     print(f"{len(studies)} label sequences: {origin}")
-    print(f"simulated scores of level '{arguments.level}', {arguments.seeds} seeds; fitted on ", end="")
-    print("the studies of even place, reported on the others\n", flush=True)
+    print(f"simulated scores of level '{arguments.level}', {arguments.seeds} seeds")
+    print("fitted on every other study, reported on those between them\n", flush=True)
     rows = {row.name: row for row in all_rows()}
     for seed in range(arguments.seeds):
         began = time.perf_counter()
@@ -144,10 +147,10 @@ def run_seed(
     fitting, reported = labelled[0::2], labelled[1::2]
     truths = [truth for truth, _ in studies[1::2]]
     # The budget of `clinical` is what the paper's decoder spends on the studies of the fit.
-    calibration = fit_decoder(fitting, PRIORS, FitOptions(folds=0))
-    spent = alarms_per_hour([t for t, _ in studies[0::2]], fitting, calibration)
+    calibration = fit_calibration(fitting)
+    spent = cost_per_hour(fitting, calibration)
     calibration = fit_decoder(fitting, PRIORS, FitOptions(budget=max(spent, 0.01)))
-    log(f"  kappa {calibration.kappa}, low {calibration.low}, budget {spent:.2f} alarms an hour")
+    log(f"  kappa {calibration.kappa}, low {calibration.low}, budget {spent:.2f} an hour")
     for name, row in rows.items():
         if row.oracle and seed:
             continue
@@ -205,13 +208,18 @@ def evaluated(truths: list[Truth], events: list[list[DecodedEvent]], cut: bool) 
     return evaluate(truths, predictions)  # type: ignore[type-var]
 
 
-def alarms_per_hour(
-    truths: list[Truth], studies: list[Labelled], calibration: Calibration
-) -> float:
-    events = [decode(study.scores, PAPER, PRIORS, calibration) for study in studies]
-    evaluation = evaluated(truths, events, cut=False)
-    alarms = evaluation.overlap.false_alarms[:, IS_FINDING].sum()
-    return float(alarms / evaluation.hours.sum())
+def cost_per_hour(studies: list[Labelled], calibration: Calibration) -> float:
+    """What the paper's findings cost, in the currency of the budget: alarms and false minutes."""
+    cost, frames = 0.0, 0
+    for study in studies:
+        axis = study.scores.axis
+        events = decode(study.scores, PAPER, PRIORS, calibration)
+        for label in FINDINGS:
+            mine = sorted((e.start, e.stop) for e in events if e.label == label)
+            spans = np.searchsorted(axis.frames, np.array(mine, dtype=np.int64).reshape(-1, 2))
+            cost += judged(spans, before(study.truth[:, COLUMN[label]]), axis.step)[1]
+        frames += len(axis) * axis.step
+    return cost / (frames / NOMINAL_RATE / 3600)
 
 
 def show(rows: list[Row], truths: list[Truth]) -> None:
@@ -224,7 +232,7 @@ def show(rows: list[Row], truths: list[Truth]) -> None:
     out.print(differences_table(by_name))
 
 
-def scores_table(rows: list[Row]):
+def scores_table(rows: list[Row]) -> Table:
     made = table(
         "Temporal mAP, 95 % intervals over studies",
         "decoder", "at 0.5", "at 0.95", "minus empty, 0.5", "present labels", "present, merged",
@@ -248,7 +256,7 @@ def anatomy_events(row: Row) -> str:
     return f"{np.mean(counts):.1f} ({np.min(counts)}-{np.max(counts)})"
 
 
-def borders_table(rows: list[Row]):
+def borders_table(rows: list[Row]) -> Table:
     made = table(
         "Region onsets, in original frames",
         "decoder", "median error", "90th percentile", "missed", "invented", "of",
@@ -267,7 +275,7 @@ def borders_table(rows: list[Row]):
     return made
 
 
-def findings_table(rows: list[Row], truths: list[Truth], paper: Row):
+def findings_table(rows: list[Row], truths: list[Truth], paper: Row) -> Table:
     own = [alarms_of(e) for e in paper.evaluations]
     made = table(
         "Findings: recall of true events (any overlap), each list cut by its own confidence",
@@ -318,7 +326,6 @@ def recall_at(row: Row, seed: int, truths: list[Truth], alarms: float) -> np.nda
         for study, events in enumerate(row.events[seed])
         for place, event in enumerate(e for e in events if e.label in FINDINGS)
     )
-    hours = row.evaluations[seed].hours.sum()
     low, high = 0, len(ranked)
     while low < high:  # the longest list that stays within the alarms
         middle = (low + high + 1) // 2
@@ -326,7 +333,6 @@ def recall_at(row: Row, seed: int, truths: list[Truth], alarms: float) -> np.nda
             low = middle
         else:
             high = middle - 1
-    assert hours > 0
     kept = cut_to(ranked[:low], truths).overlap
     return np.stack(
         [kept.found[:, IS_FINDING].sum(axis=1), kept.truths[:, IS_FINDING].sum(axis=1)], axis=1
@@ -346,7 +352,7 @@ def cut_to(ranked: list, truths: list[Truth]) -> Evaluation:
     return evaluated(truths, events, cut=False)
 
 
-def differences_table(rows: dict[str, Row]):
+def differences_table(rows: dict[str, Row]) -> Table:
     made = table(
         "Paired differences at 0.5, 95 % intervals over studies",
         "", "official", "present labels", "present, merged",

@@ -75,6 +75,7 @@ class EventRule(Options):
 
     threshold: Threshold | None  # by F1 of events; None: never emitted
     clinical: Threshold | None  # within the false-alarm budget; None: not worth its alarms
+    window: int = Field(ge=1)  # rows of smoothing that go with `clinical`; odd
     intercept: float  # log-odds that an event is true = intercept + slope * log-odds of its peak
     slope: float
 

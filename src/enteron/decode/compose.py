@@ -1,5 +1,7 @@
 """The steps in their order: calibrate, smooth, transit, gate, landmarks, findings."""
 
+from collections.abc import Mapping
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -12,6 +14,7 @@ from enteron.decode.findings import (
     DEFAULT_LOW,
     Candidate,
     candidates,
+    median_run,
     select,
     smoothed_findings,
 )
@@ -80,7 +83,7 @@ class Decoder:
         spans = [(stay.region, stay.start, stay.stop) for stay in stays]
         gate = (self.priors, self.options.gate, self.options.implausible)
         landmarks = self.landmarks(gated(anatomy, spans, *gate), stays)
-        findings = self.findings(self.smoothed(stays))
+        findings = self.findings(self.smoothed(stays, self.windows()))
         events = [self._region_event(stay) for stay in stays]
         events += [self._event(label, run, stays) for label, run in landmarks]
         events.sort(key=lambda event: (event.start, COLUMN[event.label]))
@@ -103,12 +106,20 @@ class Decoder:
         mouth = self.frame_calibration.thresholds[REGIONS[0]]
         return state_machine_transit(anatomy[:, : len(REGIONS)], settings, mouth), anatomy
 
-    def smoothed(self, stays: list[RegionStay]) -> NDArray[np.float32]:
+    def smoothed(self, stays: list[RegionStay], windows: Mapping[str, int]) -> NDArray[np.float32]:
         """(rows, 17): findings smoothed and gated; the other columns are not for use."""
         matrix = self.p.copy(order="F")
-        matrix[:, len(ANATOMY) :] = smoothed_findings(self.p, self.options.findings, self.priors)
+        findings = smoothed_findings(self.p, self.options.findings, windows)
+        matrix[:, len(ANATOMY) :] = findings
         spans = [(stay.region, stay.start, stay.stop) for stay in stays]
         return gated(matrix, spans, self.priors, self.options.gate, self.options.implausible)
+
+    def windows(self) -> dict[str, int]:
+        """Rows over which each finding's log-odds are averaged: its median run, or as fitted."""
+        rules = self.calibration.events
+        if self.options.findings.threshold == "clinical" and rules:
+            return {label: rules[label].window for label in FINDINGS}
+        return {label: median_run(label, self.priors) for label in FINDINGS}
 
     def thresholds(self) -> Thresholds:
         """The upper thresholds that the options ask for."""

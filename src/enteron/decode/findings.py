@@ -1,5 +1,6 @@
 """Findings: candidate stretches, their persistence, and the limits on them."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,16 +33,19 @@ class Candidate:
 
 
 def smoothed_findings(
-    p: NDArray[np.float32], options: FindingOptions, priors: Priors
+    p: NDArray[np.float32], options: FindingOptions, windows: Mapping[str, int]
 ) -> NDArray[np.float32]:
-    """(rows, 9): the columns of the findings, smoothed (paper stage 1)."""
+    """(rows, 9): the columns of the findings, smoothed (paper stage 1).
+
+    `windows` are the rows of each label's mean, used where the options name no median.
+    """
     columns = [COLUMN[label] for label in FINDINGS]
     if options.window is not None:
         return median(p[:, columns], options.window)
     smoothed = np.empty((p.shape[0], len(FINDINGS)), dtype=np.float32, order="F")
     for position, label in enumerate(FINDINGS):
         column = np.ascontiguousarray(p[:, columns[position]])
-        smoothed[:, position] = mean_log_odds(column, median_run(label, priors))
+        smoothed[:, position] = mean_log_odds(column, windows[label])
     return smoothed
 
 

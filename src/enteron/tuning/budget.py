@@ -1,4 +1,4 @@
-"""Thresholds that find the most lesions within a budget of false alarms."""
+"""Windows and thresholds that find the most lesions within a budget of false alarms."""
 
 from collections.abc import Mapping
 
@@ -6,35 +6,54 @@ import numpy as np
 
 from enteron.tuning.curves import GRID, Curve
 
+Choice = tuple[int, float]
+"""Rows of the smoothing window, and the upper threshold."""
 
-def within_budget(curves: Mapping[str, Curve], alarms: float) -> dict[str, float | None]:
-    """For each label the threshold (None: leave it out) that together find the most.
+_Place = tuple[int, int]  # window, and position in GRID
 
-    A price per false alarm is sought such that labels, each choosing its own threshold by lesions
-    found minus price times alarms, stay within `alarms` in all.
+
+def within_budget(
+    curves: Mapping[str, Mapping[int, Curve]], alarms: float
+) -> dict[str, Choice | None]:
+    """For each label the window and threshold (None: leave it out) that together find the most.
+
+    `curves` has each label's curve for every window. A price per false alarm is sought such that
+    labels, each choosing for itself by lesions found minus price times alarms, stay within
+    `alarms` in all.
     """
-    low, high = 0.0, 1e6  # lesions per alarm; at the higher price nobody affords an alarm
+    low, high = 1e-6, 1e6  # lesions per alarm: at the higher price nobody affords an alarm
     chosen = _choices(curves, high)
     for _ in range(60):
-        price = np.sqrt(low * high) if low > 0 else high / 10
+        price = float(np.sqrt(low * high))
         trial = _choices(curves, price)
         if _alarms(curves, trial) <= alarms:
             high, chosen = price, trial
         else:
             low = price
-        if low == 0 and high < 1e-9:
-            break
-    return {label: None if place is None else float(GRID[place]) for label, place in chosen.items()}
+    return {
+        label: None if place is None else (place[0], float(GRID[place[1]]))
+        for label, place in chosen.items()
+    }
 
 
-def _choices(curves: Mapping[str, Curve], price: float) -> dict[str, int | None]:
-    chosen: dict[str, int | None] = {}
-    for label, curve in curves.items():
-        gain = curve.found - price * curve.false
-        best = gain.size - 1 - int(gain[::-1].argmax())  # the higher threshold of equal ones
-        chosen[label] = best if gain[best] > 0 else None
+def _choices(curves: Mapping[str, Mapping[int, Curve]], price: float) -> dict[str, _Place | None]:
+    chosen: dict[str, _Place | None] = {}
+    for label, windows in curves.items():
+        best, most = None, 0.0
+        for window, curve in windows.items():
+            gain = curve.found - price * curve.alarms
+            place = gain.size - 1 - int(gain[::-1].argmax())  # the higher one of equals
+            if gain[place] > most:
+                best, most = (window, place), float(gain[place])
+        chosen[label] = best
     return chosen
 
 
-def _alarms(curves: Mapping[str, Curve], chosen: Mapping[str, int | None]) -> int:
-    return sum(int(curves[n].false[place]) for n, place in chosen.items() if place is not None)
+def _alarms(
+    curves: Mapping[str, Mapping[int, Curve]], chosen: Mapping[str, _Place | None]
+) -> float:
+    return sum(
+        float(curves[label][place[0]].alarms[place[1]])
+        for label, place in chosen.items()
+        if place is not None
+    )

@@ -13,10 +13,11 @@ from enteron.decode.runs import Rows, hysteresis, runs
 GRID: Final = expit(np.arange(-7, 4.01, 0.25)).astype(np.float32)
 """Upper thresholds that are tried, even in log-odds: calibrated findings are rare."""
 
-SHOWN: Final = 0.3
-"""An event is right when the truth covers this share of it, and finds one true event at most. With
-any overlap one event over the whole colon would be right and find its two hundred stretches of
-blood: the first version chose exactly that."""
+FALSE_STRETCH: Final = 120
+"""Original frames (a minute at two a second) outside the truth that cost as much as a false
+alarm. An event that touches the truth is no false alarm by the count; without a price on its
+length, one event over the whole study would find everything at no cost, and the first version of
+this fit chose exactly that."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,7 @@ class Column:
 
     p: NDArray[np.float32]
     truth: NDArray[np.bool_]
+    step: int  # original frames per row
 
 
 @dataclass(frozen=True)
@@ -32,17 +34,13 @@ class Curve:
     """Counts at each threshold of GRID, over studies."""
 
     truths: int  # true events
-    found: NDArray[np.int64]
-    predicted: NDArray[np.int64]
-    right: NDArray[np.int64]
-
-    @property
-    def false(self) -> NDArray[np.int64]:
-        return self.predicted - self.right
+    found: NDArray[np.float64]  # true events that some event touches
+    right: NDArray[np.float64]  # events that touch a true one
+    alarms: NDArray[np.float64]  # events that do not, and false stretches of all of them
 
     @property
     def precision(self) -> NDArray[np.float64]:
-        return self.right / np.maximum(self.predicted, 1)
+        return self.right / np.maximum(self.right + self.alarms, 1)
 
     @property
     def f1(self) -> NDArray[np.float64]:
@@ -52,17 +50,28 @@ class Curve:
 
 def curve(column: Column, low: float, shortest: int) -> Curve:
     """Count in one study; events of fewer than `shortest` rows are none."""
-    counts = np.zeros((3, GRID.size), dtype=np.int64)
+    counts = np.zeros((3, GRID.size))
     real = runs(column.truth)
-    shown = np.concatenate(([0], np.cumsum(column.truth)))
+    shown = before(column.truth)
     highest = column.p.max()
     for place, threshold in enumerate(GRID):
         if threshold > highest:
             break
         spans = long_enough(hysteresis(column.p, threshold, low * threshold), shortest)
-        right = covered(spans, shown)
-        counts[:, place] = (found_by(spans[right], real), len(spans), right.sum())
+        right, alarms = judged(spans, shown, column.step)
+        counts[:, place] = (touched(real, spans), right.sum(), alarms)
     return Curve(len(real), *counts)
+
+
+def judged(spans: Rows, shown: NDArray[np.int64], step: int) -> tuple[NDArray[np.bool_], float]:
+    """Which spans touch the truth, and what all of them cost in false alarms.
+
+    `shown` counts the true rows before each row; `step` is in original frames per row.
+    """
+    true_rows = shown[spans[:, 1]] - shown[spans[:, 0]]
+    right = true_rows > 0
+    false_rows = spans[:, 1] - spans[:, 0] - true_rows
+    return right, float(np.maximum(~right, false_rows * step / FALSE_STRETCH).sum())
 
 
 def summed(curves: Sequence[Curve]) -> Curve:
@@ -70,22 +79,22 @@ def summed(curves: Sequence[Curve]) -> Curve:
     return Curve(
         sum(c.truths for c in curves),
         np.sum([c.found for c in curves], axis=0),
-        np.sum([c.predicted for c in curves], axis=0),
         np.sum([c.right for c in curves], axis=0),
+        np.sum([c.alarms for c in curves], axis=0),
     )
 
 
 def samples(
     columns: Sequence[Column], threshold: float, low: float, shortest: int
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Peak of every event at one threshold, and whether it is right."""
+    """Peak of every event at one threshold, and whether it touches a true one."""
     peaks: list[NDArray[np.float64]] = []
     rights: list[NDArray[np.bool_]] = []
     for column in columns:
         spans = long_enough(hysteresis(column.p, threshold, low * threshold), shortest)
         peaks.append(np.array([column.p[a:b].max() for a, b in spans], dtype=np.float64))
-        shown = np.concatenate(([0], np.cumsum(column.truth)))
-        rights.append(covered(spans, shown))
+        shown = before(column.truth)
+        rights.append(shown[spans[:, 1]] > shown[spans[:, 0]])
     return np.concatenate(peaks), np.concatenate(rights)
 
 
@@ -94,14 +103,13 @@ def long_enough(spans: Rows, shortest: int) -> Rows:
     return spans[spans[:, 1] - spans[:, 0] >= shortest]
 
 
-def covered(spans: Rows, shown: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Which spans the truth covers by at least SHOWN; `shown` counts true rows before each."""
-    inside = shown[spans[:, 1]] - shown[spans[:, 0]]
-    return inside >= np.maximum(SHOWN * (spans[:, 1] - spans[:, 0]), 1)
-
-
-def found_by(spans: Rows, real: Rows) -> int:
-    """True events that any of the spans overlaps; both ascending and disjoint."""
+def touched(real: Rows, spans: Rows) -> int:
+    """How many true events any of the spans overlaps; both ascending and disjoint."""
     started = np.searchsorted(spans[:, 0], real[:, 1], side="left")
     ended = np.searchsorted(spans[:, 1], real[:, 0], side="right")
     return int((started > ended).sum())
+
+
+def before(truth: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """True rows before each row, and in all."""
+    return np.concatenate(([0], np.cumsum(truth)))
