@@ -4,7 +4,7 @@ import sys
 
 import typer
 
-from enteron.cli import bench, check, decode, demo, evaluate, priors, validate
+from enteron.cli import bench, check, decode, demo, evaluate, priors, tune, validate
 from enteron.errors import EnteronError
 
 app = typer.Typer(
@@ -19,6 +19,7 @@ app = typer.Typer(
 app.command()(demo.demo)
 app.command()(check.check)
 app.command()(decode.decode)
+app.command()(tune.tune)
 app.command()(evaluate.evaluate)
 app.command()(validate.validate)
 app.command()(bench.bench)
