@@ -30,8 +30,9 @@ from enteron.galar.truth import truth_events
 from enteron.labels import ANATOMY, COLUMN, FINDINGS, LABELS, REGIONS
 from enteron.metrics.bootstrap import StudyBootstrap
 from enteron.metrics.evaluation import NOMINAL_RATE, Evaluation, evaluate
-from enteron.metrics.honest import IS_FINDING
+from enteron.metrics.honest import IS_FINDING, Detection, detect_by_overlap
 from enteron.metrics.simulation import SimulationOptions, simulate
+from enteron.metrics.spans import flatten, merge_touching
 from enteron.phantom.timeline import draw_timeline
 from enteron.priors import load_priors
 from enteron.tuning import FitOptions, fit_decoder
@@ -151,13 +152,15 @@ def run_seed(
     spent = cost_per_hour(fitting, calibration)
     calibration = fit_decoder(fitting, PRIORS, FitOptions(budget=max(spent, 0.01)))
     log(f"  kappa {calibration.kappa}, low {calibration.low}, budget {spent:.2f} an hour")
+    done: dict[str, list[list[DecodedEvent]]] = {}
     for name, row in rows.items():
         if row.oracle and seed:
             continue
-        predict = predictor(name)
-        events = [
-            [e for e in predict(study, calibration) if e.label in row.only] for study in reported
-        ]
+        base = name.removesuffix(", anatomy only")
+        if base not in done:
+            predict = predictor(base)
+            done[base] = [predict(study, calibration) for study in reported]
+        events = [[e for e in found if e.label in row.only] for found in done[base]]
         row.events.append(events)
         row.evaluations.append(evaluated(truths, events, row.cut))
 
@@ -326,14 +329,10 @@ def recall_at(row: Row, seed: int, truths: list[Truth], alarms: float) -> np.nda
         for study, events in enumerate(row.events[seed])
         for place, event in enumerate(e for e in events if e.label in FINDINGS)
     )
-    low, high = 0, len(ranked)
-    while low < high:  # the longest list that stays within the alarms
-        middle = (low + high + 1) // 2
-        if alarms_of(cut_to(ranked[:middle], truths)) <= alarms + 1e-9:
-            low = middle
-        else:
-            high = middle - 1
-    kept = cut_to(ranked[:low], truths).overlap
+    spans = [truth.spans() for truth in truths]
+    hours = row.evaluations[seed].hours.sum()
+    wrong = np.cumsum([not touches(event, spans[study]) for _, study, event in ranked])
+    kept = kept_of(ranked[: int((wrong <= alarms * hours).sum())], truths)
     return np.stack(
         [kept.found[:, IS_FINDING].sum(axis=1), kept.truths[:, IS_FINDING].sum(axis=1)], axis=1
     )
@@ -345,11 +344,22 @@ def rank_of(row: Row, event: DecodedEvent, place: int) -> float:
     return -(event.score or 0.0)
 
 
-def cut_to(ranked: list, truths: list[Truth]) -> Evaluation:
-    events: list[list[DecodedEvent]] = [[] for _ in truths]
+def touches(event: DecodedEvent, spans: dict[str, np.ndarray]) -> bool:
+    """Whether an event overlaps the truth of its label, whose segments are in time order."""
+    if event.label not in spans:
+        return False
+    starts, stops = spans[event.label].T
+    return bool(np.searchsorted(starts, event.stop) > np.searchsorted(stops, event.start, "right"))
+
+
+def kept_of(ranked: list[tuple[float, int, DecodedEvent]], truths: list[Truth]) -> Detection:
+    events: list[list[Segment]] = [[] for _ in truths]
     for _, study, event in ranked:
-        events[study].append(event)
-    return evaluated(truths, events, cut=False)
+        events[study].append(Segment(event.start, event.stop, (event.label,)))
+    true, predicted = (
+        merge_touching(flatten(side)) for side in ((t.segments for t in truths), events)
+    )
+    return detect_by_overlap(true, predicted, len(truths))
 
 
 def differences_table(rows: dict[str, Row]) -> Table:

@@ -20,7 +20,7 @@ def tune(
     folds: Annotated[int, typer.Option(min=2, help="Folds of the cross-validation.")] = 5,
     budget: Annotated[
         float, typer.Option(min=0.001, help="False alarms per hour that 'clinical' may cost.")
-    ] = 5.0,
+    ] = 1.0,
     unit: Annotated[
         Unit, typer.Option(help="What an official JSON counts: frame numbers, or rows.")
     ] = Unit.FRAME,

@@ -13,8 +13,8 @@ from enteron.decode.runs import Rows, hysteresis, runs
 GRID: Final = expit(np.arange(-7, 4.01, 0.25)).astype(np.float32)
 """Upper thresholds that are tried, even in log-odds: calibrated findings are rare."""
 
-FALSE_STRETCH: Final = 120
-"""Original frames (a minute at two a second) outside the truth that cost as much as a false
+FALSE_STRETCH: Final = 1200
+"""Original frames (ten minutes at two a second) outside the truth that cost as much as a false
 alarm. An event that touches the truth is no false alarm by the count; without a price on its
 length, one event over the whole study would find everything at no cost, and the first version of
 this fit chose exactly that."""

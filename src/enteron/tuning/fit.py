@@ -38,7 +38,7 @@ Curves = dict[str, dict[int, Curve]]
 class FitOptions(Options):
     """What is fitted, and what is tried."""
 
-    budget: float = 5.0  # false alarms (or minutes of them) per hour, all findings together
+    budget: float = 1.0  # false alarms per hour, of all findings together
     rate: float = NOMINAL_RATE  # original frames per second
     kappas: tuple[float, ...] = (0.03, 0.1, 0.3, 1.0, 3.0)
     lows: tuple[float, ...] = (0.5, 0.7, 0.9)
