@@ -11,7 +11,7 @@ from enteron.decode import PRESETS, decode
 from enteron.decode.evidence import base_rates
 from enteron.errors import LabelError
 from enteron.labels import COLUMN, FINDINGS, LABELS
-from enteron.metrics.simulation import SimulationOptions, simulate
+from enteron.metrics.simulation import Level, SimulationOptions, simulate
 from enteron.phantom.timeline import TimelineOptions, draw_timeline
 from enteron.priors import load_priors
 from enteron.tuning import FitOptions, fit_decoder
@@ -27,7 +27,7 @@ PRIORS = load_priors()
 QUICK = FitOptions(kappas=(0.1, 0.3), lows=(0.7,), windows=(25,), folds=2)
 
 
-def studies(count: int, rows: int = 2500, level="stronger") -> list[Labelled]:
+def studies(count: int, rows: int = 2500, level: Level = "stronger") -> list[Labelled]:
     made = []
     for place in range(count):
         truth = draw_timeline(rows, place, PRIORS, TimelineOptions(rarity=0.3)).labels

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from enteron.calibration.labelled import Labelled
 from enteron.calibration.value import Calibration
-from enteron.decode import PRESETS, decode
+from enteron.decode import PRESETS, DecodeOptions, decode
 from enteron.decode.challenge import to_annotation
 from enteron.errors import LabelError
 from enteron.priors import Priors
@@ -37,18 +37,17 @@ def cross_validate(
         others = [study for place, study in enumerate(studies) if place % folds != fold]
         calibration = fit_decoder(others, priors, options)
         predictions = {
-            name: [
-                to_annotation(
-                    study.scores.study,
-                    Unit.FRAME,
-                    decode(study.scores, preset, priors, calibration),
-                    cut=preset.cut,
-                )
-                for study in mine
-            ]
+            name: [_predicted(study, preset, priors, calibration) for study in mine]
             for name, preset in PRESETS.items()
         }
         yield Fold(_names(mine), _names(others), calibration, predictions)
+
+
+def _predicted(
+    study: Labelled, preset: DecodeOptions, priors: Priors, calibration: Calibration
+) -> Annotation[FrameUnit]:
+    events = decode(study.scores, preset, priors, calibration)
+    return to_annotation(study.scores.study, Unit.FRAME, events, cut=preset.cut)
 
 
 def _names(studies: Sequence[Labelled]) -> tuple[str, ...]:
