@@ -61,15 +61,12 @@ def test_decode_writes_a_reading(enteron, scores, tmp_path):
     assert "is valid" in enteron("validate", "out/submission.json").stdout
 
 
-def test_csv_and_parquet_and_presets_agree(enteron, scores, tmp_path):
-    scores("a.parquet")
-    scores("a.csv")
-    for preset in ("paper", "transit"):
-        for kind in ("parquet", "csv"):
-            enteron("decode", f"a.{kind}", "--out", f"{preset}-{kind}", "--preset", preset)
-        first, second = (reading(tmp_path / f"{preset}-{kind}") for kind in ("parquet", "csv"))
-        assert first == second
-        assert "small intestine" in {event["label"] for event in first["events"]}
+def test_csv_and_parquet_agree(enteron, scores, tmp_path):
+    for kind in ("parquet", "csv"):
+        enteron("decode", scores(f"a.{kind}"), "--out", kind, "--preset", "paper")
+    first, second = (reading(tmp_path / kind) for kind in ("parquet", "csv"))
+    assert first == second
+    assert {event["label"] for event in first["events"]} >= {"small intestine", "blood"}
 
 
 def test_times_are_kept(enteron, scores, tmp_path):
