@@ -49,6 +49,8 @@ Predict = Callable[[Labelled, Calibration], list[DecodedEvent]]
 def main() -> None:
     arguments = parsed()
     studies, origin = load_studies(arguments.studies)
+    if arguments.swap:
+        studies = [*studies[1:], studies[0]]
     print(f"{len(studies)} label sequences: {origin}")
     print(f"simulated scores of level '{arguments.level}', {arguments.seeds} seeds")
     print("fitted on every other study, reported on those between them\n", flush=True)
@@ -65,6 +67,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--level", choices=("weaker", "paper", "stronger"), default="paper")
     parser.add_argument("--studies", type=int, default=60, help="how many, for a quick look")
+    parser.add_argument("--swap", action="store_true", help="exchange the two halves")
     return parser.parse_args()
 
 
