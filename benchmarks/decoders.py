@@ -1,7 +1,9 @@
 """Decoders compared on real label sequences with simulated scores: the table of docs/decoding.md.
 
-Fitted on half of the studies, reported on the other half, over several seeds. Without `../shared`
-the label sequences are drawn from the priors, and the output says so.
+Fitted on half of the studies, reported on the other half, over several seeds: calibration, decoder
+options, and the priors (durations, run lengths, presence) too, since the packaged ones know all 60
+studies. Without `../shared` label sequences are drawn from the packaged priors, and the output says
+so.
 """
 
 import argparse
@@ -29,17 +31,18 @@ from enteron.labels import ANATOMY, COLUMN, FINDINGS, LABELS
 from enteron.metrics.evaluation import NOMINAL_RATE, Evaluation, evaluate
 from enteron.metrics.simulation import SimulationOptions, simulate
 from enteron.phantom.timeline import draw_timeline
-from enteron.priors import load_priors
+from enteron.priors import Priors, load_priors
+from enteron.priors.fit import fit_priors
 from enteron.tuning import FitOptions, fit_decoder
 from enteron.tuning.curves import before, judged
-from enteron.types import Annotation, FrameAxis, Scores, Segment, Unit
+from enteron.types import Annotation, FrameAxis, IndexUnit, Scores, Segment, Unit
 
 REAL = Path(__file__).parents[2] / "shared" / "galar" / "events-60.json"
 EVERY_FRAME = range(39, 61)  # Galar's studies that are stored whole; the others: every fifth frame
 GAP = 15  # rows that the prior submission bridged
 
-PRIORS = load_priors()
-RATES = base_rates(PRIORS)
+PACKAGED = load_priors()
+RATES = base_rates(PACKAGED)  # what the imitated classifier was trained on
 PAPER, TRANSIT = PRESETS["paper"], PRESETS["transit"]
 BACKDATED = PAPER.model_copy(update={"state_machine": StateMachineOptions(backdate=True)})
 
@@ -90,7 +93,7 @@ def load_studies(count: int) -> tuple[list[tuple[Truth, Scores]], str]:
             studies.append((truth, empty_scores(rows.study, stride * np.arange(first, last))))
         return studies, "real annotation (../shared)"
     for study in range(count):
-        labels = draw_timeline(None, study, PRIORS).labels
+        labels = draw_timeline(None, study, PACKAGED).labels
         axis = FrameAxis(5 * np.arange(len(labels)))
         table = LabelTable(str(study), axis, np.arange(len(labels)), labels)
         studies.append((truth_events(table, Unit.FRAME), empty_scores(str(study), axis.frames)))
@@ -130,11 +133,12 @@ def run_seed(
         )
         labelled.append(Labelled(Scores(scores.study, scores.axis, drawn), values))
     fitting, reported = labelled[0::2], labelled[1::2]
+    priors = priors_of(fitting)
     truths = [truth for truth, _ in studies[1::2]]
     # The budget of `clinical` is what the paper's decoder spends on the studies of the fit.
     calibration = fit_calibration(fitting)
-    spent = cost_per_hour(fitting, calibration)
-    calibration = fit_decoder(fitting, PRIORS, FitOptions(budget=max(spent, 0.01)))
+    spent = cost_per_hour(fitting, calibration, priors)
+    calibration = fit_decoder(fitting, priors, FitOptions(budget=max(spent, 0.01)))
     log(f"  kappa {calibration.kappa}, low {calibration.low}, budget {spent:.2f} an hour")
     done: dict[str, list[list[DecodedEvent]]] = {}
     for name, row in rows.items():
@@ -142,28 +146,39 @@ def run_seed(
             continue
         base = name.removesuffix(", anatomy only")
         if base not in done:
-            predict = predictor(base)
+            predict = predictor(base, priors)
             done[base] = [predict(study, calibration) for study in reported]
         events = [[e for e in found if e.label in row.only] for found in done[base]]
         row.events.append(events)
         row.evaluations.append(evaluated(truths, events, row.cut))
 
 
-def predictor(name: str) -> Predict:
+def priors_of(studies: list[Labelled]) -> Priors:
+    """Priors of the studies that are fitted on, in rows as the annotation has them."""
+    annotations: list[Annotation[IndexUnit]] = []
+    for study in studies:
+        axis = study.scores.axis
+        table = LabelTable(study.scores.study, axis, axis.frames // axis.step, study.truth)
+        annotations.append(truth_events(table, Unit.INDEX))
+    strides = {study.scores.study: study.scores.axis.step for study in studies}
+    return fit_priors(annotations, strides, "the half that is fitted on", published=False)
+
+
+def predictor(name: str, priors: Priors) -> Predict:
     if name == "empty file":
         return lambda study, calibration: []
     if name == "gap merge":
         return gap_merge
     if name.startswith("oracle"):
-        return oracle_through(PAPER if name.endswith("paper") else TRANSIT)
+        return oracle_through(PAPER if name.endswith("paper") else TRANSIT, priors)
     options = {"paper, back-dated": BACKDATED}.get(name) or PRESETS[name.split(",")[0]]
-    return lambda study, calibration: decode(study.scores, options, PRIORS, calibration)
+    return lambda study, calibration: decode(study.scores, options, priors, calibration)
 
 
-def oracle_through(options: DecodeOptions) -> Predict:
+def oracle_through(options: DecodeOptions, priors: Priors) -> Predict:
     def predict(study: Labelled, calibration: Calibration) -> list[DecodedEvent]:
         known = Scores(study.scores.study, study.scores.axis, study.truth.astype(np.float32))
-        return decode(known, options, PRIORS)
+        return decode(known, options, priors)
 
     return predict
 
@@ -195,12 +210,12 @@ def evaluated(truths: list[Truth], events: list[list[DecodedEvent]], cut: bool) 
     return evaluate(truths, predictions)  # type: ignore[type-var]
 
 
-def cost_per_hour(studies: list[Labelled], calibration: Calibration) -> float:
+def cost_per_hour(studies: list[Labelled], calibration: Calibration, priors: Priors) -> float:
     """What the paper's findings cost, in the currency of the budget: alarms and false minutes."""
     cost, frames = 0.0, 0
     for study in studies:
         axis = study.scores.axis
-        events = decode(study.scores, PAPER, PRIORS, calibration)
+        events = decode(study.scores, PAPER, priors, calibration)
         for label in FINDINGS:
             mine = sorted((e.start, e.stop) for e in events if e.label == label)
             spans = np.searchsorted(axis.frames, np.array(mine, dtype=np.int64).reshape(-1, 2))
