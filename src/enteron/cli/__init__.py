@@ -4,7 +4,17 @@ import sys
 
 import typer
 
-from enteron.cli import bench, check, demo, evaluate, phantom, priors, validate
+from enteron.cli import (
+    bench,
+    check,
+    decode,
+    demo,
+    evaluate,
+    phantom,
+    priors,
+    tune,
+    validate,
+)
 from enteron.errors import EnteronError
 
 app = typer.Typer(
@@ -19,6 +29,8 @@ app = typer.Typer(
 app.command()(demo.demo)
 app.command()(phantom.phantom)
 app.command()(check.check)
+app.command()(decode.decode)
+app.command()(tune.tune)
 app.command()(evaluate.evaluate)
 app.command()(validate.validate)
 app.command()(bench.bench)

@@ -1,0 +1,223 @@
+"""Tables of the benchmark `decoders`: scores, borders, findings, differences."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+from rich.table import Table
+
+from enteron.cli.show import console, number, table
+from enteron.decode import DecodedEvent
+from enteron.labels import FINDINGS, LABELS, REGIONS
+from enteron.metrics.bootstrap import StudyBootstrap
+from enteron.metrics.evaluation import Evaluation
+from enteron.metrics.honest import IS_FINDING, Detection, detect_by_overlap
+from enteron.metrics.spans import flatten, merge_touching
+from enteron.types import Annotation, FrameUnit, Segment
+
+MATCHED = (1.0, 5.0)  # false alarms per hour at which recall is compared, beside the paper's own
+
+Truth = Annotation[FrameUnit]
+
+
+@dataclass
+class Row:
+    """What one decoder did over all seeds, study by study."""
+
+    name: str
+    cut: bool = False
+    only: tuple[str, ...] = LABELS
+    oracle: bool = False  # sees the truth: the same at every seed
+    evaluations: list[Evaluation] = field(default_factory=list)
+    events: list[list[list[DecodedEvent]]] = field(default_factory=list)  # by seed and study
+
+
+def show(rows: list[Row], truths: list[Truth]) -> None:
+    out = console()
+    out.width = 170
+    by_name = {row.name: row for row in rows}
+    out.print(scores_table(rows))
+    out.print(borders_table(rows))
+    out.print(findings_table(rows, truths, by_name["paper"]))
+    out.print(differences_table(by_name))
+
+
+def scores_table(rows: list[Row]) -> Table:
+    made = table(
+        "Temporal mAP, 95 % intervals over studies",
+        "decoder", "at 0.5", "at 0.95", "minus empty, 0.5", "present labels", "present, merged",
+        "anatomy events a study",
+    )  # fmt: skip
+    for row in rows:
+        made.add_row(
+            row.name,
+            spread(row, lambda e: e.official[0].studies),
+            spread(row, lambda e: e.official[1].studies),
+            spread(row, lambda e: e.official[0].studies - e.empty[0].studies),
+            spread(row, lambda e: e.official[0].present_studies),
+            spread(row, lambda e: e.merged[0].present_studies),
+            anatomy_events(row),
+        )
+    return made
+
+
+def anatomy_events(row: Row) -> str:
+    counts = [sum(e.label in REGIONS for e in study) for seed in row.events for study in seed]
+    return f"{np.mean(counts):.1f} ({np.min(counts)}-{np.max(counts)})"
+
+
+def borders_table(rows: list[Row]) -> Table:
+    made = table(
+        "Region onsets, in original frames",
+        "decoder", "median error", "90th percentile", "missed", "invented", "of",
+    )  # fmt: skip
+    for row in rows:
+        errors = np.abs(np.concatenate([e.borders.error.ravel() for e in row.evaluations]))
+        errors = errors[~np.isnan(errors)]
+        found = [np.median(errors), np.quantile(errors, 0.9)] if errors.size else [None, None]
+        made.add_row(
+            row.name,
+            *(number(value, 0) for value in found),
+            f"{np.mean([e.borders.missed.sum() for e in row.evaluations]):.1f}",
+            f"{np.mean([e.borders.invented.sum() for e in row.evaluations]):.1f}",
+            f"{np.mean([(~np.isnan(e.borders.true)).sum() for e in row.evaluations]):.0f}",
+        )
+    return made
+
+
+def findings_table(rows: list[Row], truths: list[Truth], paper: Row) -> Table:
+    own = [alarms_of(e) for e in paper.evaluations]
+    made = table(
+        "Findings: recall of true events (any overlap), each list cut by its own confidence",
+        "decoder", "recall", "alarms / h", "flagged time", "recall at the paper's own alarms",
+        *(f"at {alarms:g} / h" for alarms in MATCHED),
+    )  # fmt: skip
+    for row in rows:
+        seeds = range(len(row.evaluations))
+        matched = [recall_at(row, seed, truths, own[seed]) for seed in seeds]
+        made.add_row(
+            row.name,
+            ratio(row, lambda e: e.overlap.found, lambda e: e.overlap.truths),
+            f"{np.mean([alarms_of(e) for e in row.evaluations]):.2f}",
+            f"{100 * np.mean([flagged(row, seed, truths) for seed in seeds]):.1f} %",
+            bootstrapped(matched),
+            *(
+                f"{np.mean([share(recall_at(row, s, truths, alarms)) for s in seeds]):.3f}"
+                for alarms in MATCHED
+            ),
+        )
+    return made
+
+
+def alarms_of(evaluation: Evaluation) -> float:
+    return float(evaluation.overlap.false_alarms[:, IS_FINDING].sum() / evaluation.hours.sum())
+
+
+def flagged(row: Row, seed: int, truths: list[Truth]) -> float:
+    """Share of the recording that lies in some finding's event."""
+    total = sum(truth.extent[1] - truth.extent[0] for truth in truths)
+    shown = 0
+    for events in row.events[seed]:
+        reach = 0
+        for event in sorted(e for e in events if e.label in FINDINGS):
+            shown += max(0, event.stop - max(event.start, reach))
+            reach = max(reach, event.stop)
+    return shown / total
+
+
+def recall_at(row: Row, seed: int, truths: list[Truth], alarms: float) -> np.ndarray:
+    """(studies, 2): found and true findings with the list cut where alarms an hour are reached.
+
+    The order is the decoder's own, over all studies: by persistence for the paper's, by score for
+    the others.
+    """
+    ranked = sorted(
+        (rank_of(row, event, place), study, event)
+        for study, events in enumerate(row.events[seed])
+        for place, event in enumerate(e for e in events if e.label in FINDINGS)
+    )
+    spans = [truth.spans() for truth in truths]
+    hours = row.evaluations[seed].hours.sum()
+    wrong = np.cumsum([not touches(event, spans[study]) for _, study, event in ranked])
+    kept = kept_of(ranked[: int((wrong <= alarms * hours).sum())], truths)
+    return np.stack(
+        [kept.found[:, IS_FINDING].sum(axis=1), kept.truths[:, IS_FINDING].sum(axis=1)], axis=1
+    )
+
+
+def rank_of(row: Row, event: DecodedEvent, place: int) -> float:
+    if row.name.startswith("paper"):  # S, from its parts: mean probability and duration in rows
+        return -(event.score or 0.0) * np.log1p(max(len(event) - 1, 0))
+    return -(event.score or 0.0)
+
+
+def touches(event: DecodedEvent, spans: dict[str, np.ndarray]) -> bool:
+    """Whether an event overlaps the truth of its label, whose segments are in time order."""
+    if event.label not in spans:
+        return False
+    starts, stops = spans[event.label].T
+    return bool(np.searchsorted(starts, event.stop) > np.searchsorted(stops, event.start, "right"))
+
+
+def kept_of(ranked: list[tuple[float, int, DecodedEvent]], truths: list[Truth]) -> Detection:
+    events: list[list[Segment]] = [[] for _ in truths]
+    for _, study, event in ranked:
+        events[study].append(Segment(event.start, event.stop, (event.label,)))
+    true, predicted = (
+        merge_touching(flatten(side)) for side in ((t.segments for t in truths), events)
+    )
+    return detect_by_overlap(true, predicted, len(truths))
+
+
+def differences_table(rows: dict[str, Row]) -> Table:
+    made = table(
+        "Paired differences at 0.5, 95 % intervals over studies",
+        "", "official", "present labels", "present, merged",
+    )  # fmt: skip
+    for better, other in (
+        ("transit, anatomy only", "paper, anatomy only"),
+        ("transit, anatomy only", "gap merge"),
+        ("challenge", "empty file"),
+        ("challenge", "paper"),
+        ("paper, back-dated", "paper"),
+    ):
+        pairs = list(zip(rows[better].evaluations, rows[other].evaluations, strict=True))
+        made.add_row(
+            f"{better} minus {other}",
+            interval([a.official[0].studies - b.official[0].studies for a, b in pairs]),
+            interval(
+                [a.official[0].present_studies - b.official[0].present_studies for a, b in pairs]
+            ),
+            interval([a.merged[0].present_studies - b.merged[0].present_studies for a, b in pairs]),
+        )
+    return made
+
+
+def spread(row: Row, values: Callable[[Evaluation], np.ndarray]) -> str:
+    return interval([values(e) for e in row.evaluations])
+
+
+def interval(seeds: list[np.ndarray]) -> str:
+    """Mean over seeds and studies; the interval resamples studies, with their seeds together."""
+    by_study = np.mean(seeds, axis=0)
+    low, high = StudyBootstrap(by_study.size).mean(by_study) or (np.nan, np.nan)
+    return f"{np.nanmean(by_study):.3f} [{low:.3f}, {high:.3f}]"
+
+
+def ratio(row: Row, above: Callable[[Evaluation], np.ndarray], below: Callable) -> str:
+    return bootstrapped(
+        [
+            np.stack([above(e)[:, IS_FINDING].sum(1), below(e)[:, IS_FINDING].sum(1)], axis=1)
+            for e in row.evaluations
+        ]
+    )
+
+
+def share(counts: np.ndarray) -> float:
+    return float(counts[:, 0].sum() / counts[:, 1].sum())
+
+
+def bootstrapped(seeds: list[np.ndarray]) -> str:
+    total = np.sum(seeds, axis=0)
+    low, high = StudyBootstrap(len(total)).ratio(total[:, 0], total[:, 1]) or (np.nan, np.nan)
+    return f"{share(total):.3f} [{low:.3f}, {high:.3f}]"

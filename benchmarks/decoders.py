@@ -1,0 +1,230 @@
+"""Decoders compared on real label sequences with simulated scores: the table of docs/decoding.md.
+
+Fitted on half of the studies, reported on the other half, over several seeds: calibration, decoder
+options, and the priors (durations, run lengths, presence) too, since the packaged ones know all 60
+studies. Without `../shared` label sequences are drawn from the packaged priors, and the output says
+so.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks._decoder_tables import Row, Truth, show
+from enteron.calibration.fit import fit_calibration
+from enteron.calibration.labelled import Labelled, label_rows
+from enteron.calibration.logits import calibrated
+from enteron.calibration.value import Calibration
+from enteron.decode import PRESETS, DecodedEvent, DecodeOptions, decode
+from enteron.decode.challenge import to_annotation
+from enteron.decode.evidence import base_rates
+from enteron.decode.options import StateMachineOptions
+from enteron.galar.submission import read_events
+from enteron.galar.table import LabelTable
+from enteron.galar.truth import truth_events
+from enteron.labels import ANATOMY, COLUMN, FINDINGS, LABELS
+from enteron.metrics.evaluation import NOMINAL_RATE, Evaluation, evaluate
+from enteron.metrics.simulation import SimulationOptions, simulate
+from enteron.phantom.timeline import draw_timeline
+from enteron.priors import Priors, load_priors
+from enteron.priors.fit import fit_priors
+from enteron.runs import runs_of
+from enteron.tuning import FitOptions, fit_decoder
+from enteron.tuning.curves import before, judged
+from enteron.types import Annotation, FrameAxis, IndexUnit, Scores, Segment, Unit
+
+REAL = Path(__file__).parents[2] / "shared" / "galar" / "events-60.json"
+EVERY_FRAME = range(39, 61)  # Galar's studies that are stored whole; the others: every fifth frame
+GAP = 15  # rows that the prior submission bridged
+
+PACKAGED = load_priors()
+RATES = base_rates(PACKAGED)  # what the imitated classifier was trained on
+PAPER, TRANSIT = PRESETS["paper"], PRESETS["transit"]
+BACKDATED = PAPER.model_copy(update={"state_machine": StateMachineOptions(backdate=True)})
+
+Predict = Callable[[Labelled, Calibration], list[DecodedEvent]]
+
+
+def main() -> None:
+    arguments = parsed()
+    studies, origin = load_studies(arguments.studies)
+    if arguments.swap:
+        studies = [*studies[1:], studies[0]]
+    print(f"{len(studies)} label sequences: {origin}")
+    print(f"simulated scores of level '{arguments.level}', {arguments.seeds} seeds")
+    print("fitted on every other study, reported on those between them\n", flush=True)
+    rows = {row.name: row for row in all_rows()}
+    for seed in range(arguments.seeds):
+        began = time.perf_counter()
+        run_seed(seed, studies, rows, arguments.level)
+        log(f"seed {seed}: {time.perf_counter() - began:.0f} s")
+    show(list(rows.values()), [truth for truth, _ in studies[1::2]])
+
+
+def parsed() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--level", choices=("weaker", "paper", "stronger"), default="paper")
+    parser.add_argument("--studies", type=int, default=60, help="how many, for a quick look")
+    parser.add_argument("--swap", action="store_true", help="exchange the two halves")
+    return parser.parse_args()
+
+
+def log(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def load_studies(count: int) -> tuple[list[tuple[Truth, Scores]], str]:
+    """Truth in frames, and a table of zeros in place of scores, which knows the frames."""
+    studies: list[tuple[Truth, Scores]] = []
+    if REAL.exists():
+        for rows in read_events(REAL, Unit.INDEX)[:count]:
+            stride = 1 if int(rows.study) in EVERY_FRAME else 5
+            truth: Truth = Annotation(
+                rows.study,
+                Unit.FRAME,
+                tuple(Segment(s.start * stride, s.stop * stride, s.labels) for s in rows.segments),
+            )
+            first, last = rows.extent
+            studies.append((truth, empty_scores(rows.study, stride * np.arange(first, last))))
+        return studies, "real annotation (../shared)"
+    for study in range(count):
+        labels = draw_timeline(None, study, PACKAGED).labels
+        axis = FrameAxis(5 * np.arange(len(labels)))
+        table = LabelTable(str(study), axis, np.arange(len(labels)), labels)
+        studies.append((truth_events(table, Unit.FRAME), empty_scores(str(study), axis.frames)))
+    return studies, "drawn from the priors, since ../shared is not here"
+
+
+def empty_scores(study: str, frames: np.ndarray) -> Scores:
+    return Scores(study, FrameAxis(frames), np.zeros((frames.size, len(LABELS)), np.float32))
+
+
+def all_rows() -> list[Row]:
+    return [
+        Row("empty file", only=()),
+        Row("gap merge"),
+        Row("paper"),
+        Row("paper, back-dated"),
+        Row("paper, anatomy only", only=ANATOMY),
+        Row("transit, anatomy only", only=ANATOMY),
+        Row("transit"),
+        Row("challenge", cut=True),
+        Row("clinical"),
+        Row("oracle: truth through paper", oracle=True),
+        Row("oracle: truth through transit", oracle=True),
+        Row("oracle: that, cut", cut=True, oracle=True),
+    ]
+
+
+def run_seed(
+    seed: int, studies: list[tuple[Truth, Scores]], rows: dict[str, Row], level: str
+) -> None:
+    options = SimulationOptions(level=level)  # type: ignore[arg-type]
+    labelled: list[Labelled] = []
+    for place, (truth, scores) in enumerate(studies):
+        values = label_rows(scores, truth)
+        drawn = simulate(
+            values, scores.axis.step, RATES, np.random.SeedSequence([seed, place]), options
+        )
+        labelled.append(Labelled(Scores(scores.study, scores.axis, drawn), values))
+    fitting, reported = labelled[0::2], labelled[1::2]
+    priors = priors_of(fitting)
+    truths = [truth for truth, _ in studies[1::2]]
+    # The budget of `clinical` is what the paper's decoder spends on the studies of the fit.
+    calibration = fit_calibration(fitting)
+    spent = cost_per_hour(fitting, calibration, priors)
+    calibration = fit_decoder(fitting, priors, FitOptions(budget=max(spent, 0.01)))
+    log(f"  kappa {calibration.kappa}, low {calibration.low}, budget {spent:.2f} an hour")
+    done: dict[str, list[list[DecodedEvent]]] = {}
+    for name, row in rows.items():
+        if row.oracle and seed:
+            continue
+        base = name.removesuffix(", anatomy only")
+        if base not in done:
+            predict = predictor(base, priors)
+            done[base] = [predict(study, calibration) for study in reported]
+        events = [[e for e in found if e.label in row.only] for found in done[base]]
+        row.events.append(events)
+        row.evaluations.append(evaluated(truths, events, row.cut))
+
+
+def priors_of(studies: list[Labelled]) -> Priors:
+    """Priors of the studies that are fitted on, in rows as the annotation has them."""
+    annotations: list[Annotation[IndexUnit]] = []
+    for study in studies:
+        axis = study.scores.axis
+        table = LabelTable(study.scores.study, axis, axis.frames // axis.step, study.truth)
+        annotations.append(truth_events(table, Unit.INDEX))
+    strides = {study.scores.study: study.scores.axis.step for study in studies}
+    return fit_priors(annotations, strides, "the half that is fitted on", published=False)
+
+
+def predictor(name: str, priors: Priors) -> Predict:
+    if name == "empty file":
+        return lambda study, calibration: []
+    if name == "gap merge":
+        return gap_merge
+    if name.startswith("oracle"):
+        return oracle_through(PAPER if name.endswith("paper") else TRANSIT, priors)
+    options = {"paper, back-dated": BACKDATED}.get(name) or PRESETS[name.split(",")[0]]
+    return lambda study, calibration: decode(study.scores, options, priors, calibration)
+
+
+def oracle_through(options: DecodeOptions, priors: Priors) -> Predict:
+    def predict(study: Labelled, calibration: Calibration) -> list[DecodedEvent]:
+        known = Scores(study.scores.study, study.scores.axis, study.truth.astype(np.float32))
+        return decode(known, options, priors)
+
+    return predict
+
+
+def gap_merge(study: Labelled, calibration: Calibration) -> list[DecodedEvent]:
+    """The prior submission: thresholds, then gaps of up to 15 rows closed, label by label."""
+    p = calibrated(study.scores, calibration.paper)
+    frames, ends = study.scores.axis.frames, study.scores.axis.ends()
+    events: list[DecodedEvent] = []
+    for column, label in enumerate(LABELS):
+        threshold = calibration.paper.thresholds[label]
+        spans = (
+            runs_of(p[:, column] >= threshold) if threshold is not None else np.empty((0, 2), int)
+        )
+        if not len(spans):
+            continue
+        fresh = np.concatenate(([True], spans[1:, 0] - spans[:-1, 1] > GAP))
+        first = np.flatnonzero(fresh)
+        last = np.append(first[1:], len(spans)) - 1
+        for start, stop in zip(spans[first, 0], spans[last, 1], strict=True):
+            score = float(p[start:stop, column].mean())
+            events.append(DecodedEvent(int(frames[start]), int(ends[stop - 1]), label, score))
+    return sorted(events, key=lambda event: -(event.score or 0.0))
+
+
+def evaluated(truths: list[Truth], events: list[list[DecodedEvent]], cut: bool) -> Evaluation:
+    predictions = [
+        to_annotation(truth.study, Unit.FRAME, found, cut=cut)
+        for truth, found in zip(truths, events, strict=True)
+    ]
+    return evaluate(truths, predictions)  # type: ignore[type-var]
+
+
+def cost_per_hour(studies: list[Labelled], calibration: Calibration, priors: Priors) -> float:
+    """What the paper's findings cost, in the currency of the budget: alarms and false minutes."""
+    cost, frames = 0.0, 0
+    for study in studies:
+        axis = study.scores.axis
+        events = decode(study.scores, PAPER, priors, calibration)
+        for label in FINDINGS:
+            mine = sorted((e.start, e.stop) for e in events if e.label == label)
+            spans = np.searchsorted(axis.frames, np.array(mine, dtype=np.int64).reshape(-1, 2))
+            cost += judged(spans, before(study.truth[:, COLUMN[label]]), axis.step)[1]
+        frames += len(axis) * axis.step
+    return cost / (frames / NOMINAL_RATE / 3600)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,186 @@
+"""Temperature, bias, thresholds and reliability against direct computation and known truth."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+from scipy.special import expit
+from sklearn.metrics import f1_score
+
+from enteron.calibration import Calibration, load_calibration, save_calibration
+from enteron.calibration.counts import count_log_odds
+from enteron.calibration.fit import fit_calibration
+from enteron.calibration.labelled import Labelled, label_rows
+from enteron.calibration.logits import calibrated, logit, sigmoid
+from enteron.calibration.reliability import reliability
+from enteron.calibration.temperature import (
+    PAPER_GRID,
+    macro_f1,
+    temperature_by_f1,
+    temperature_by_likelihood,
+)
+from enteron.calibration.thresholds import GRID, fit_thresholds
+from enteron.calibration.value import FrameCalibration
+from enteron.errors import ConfigError, LabelError
+from enteron.labels import COLUMN, LABELS
+from enteron.types import Annotation, FrameAxis, Scores, Segment, Unit
+
+
+def study(seed: int, rows: int = 3000, temperature: float = 1.0, bias: float = 0.0) -> Labelled:
+    """Truth drawn from probabilities; the scores distort those by temperature and bias."""
+    rng = np.random.default_rng(seed)
+    log_odds = rng.normal(-2, 2, (rows, len(LABELS)))
+    truth = rng.random(log_odds.shape) < 1 / (1 + np.exp(-log_odds))
+    shown = 1 / (1 + np.exp(-temperature * (log_odds - bias)))
+    return Labelled(Scores(str(seed), FrameAxis(np.arange(rows)), shown.astype(np.float32)), truth)
+
+
+def test_likelihood_finds_what_was_distorted():
+    temperature, bias = temperature_by_likelihood(
+        count_log_odds([study(seed, temperature=1.7, bias=0.8) for seed in range(4)])
+    )
+    assert temperature == pytest.approx(1.7, rel=0.03)
+    np.testing.assert_allclose(bias, 0.8, atol=0.15)
+
+
+def test_likelihood_equals_a_direct_minimisation():
+    one = study(1, rows=800, temperature=0.6)
+    x, y = logit(one.scores.values).astype(float), one.truth
+
+    def loss(parameters) -> float:
+        z = x / math.exp(parameters[0]) + parameters[1:]
+        total = np.where(y, np.logaddexp(0, -z), np.logaddexp(0, z)).sum()
+        return total + (parameters[1:] ** 2).sum() / 50  # the prior on biases
+
+    direct = minimize(loss, np.zeros(1 + len(LABELS)), method="L-BFGS-B").x
+    temperature, bias = temperature_by_likelihood(count_log_odds([one]))
+    assert temperature == pytest.approx(math.exp(direct[0]), rel=0.01)
+    np.testing.assert_allclose(bias, direct[1:], atol=0.02)
+
+
+def test_a_label_without_positives_keeps_its_scores_and_is_never_emitted():
+    one = study(2)
+    truth = one.truth.copy()
+    truth[:, COLUMN["ulcer"]] = False
+    calibration = fit_calibration([Labelled(one.scores, truth)])
+    assert calibration.likelihood.bias["ulcer"] == 0
+    for part in (calibration.paper, calibration.likelihood):
+        assert part.thresholds["ulcer"] is None
+        assert part.thresholds["blood"] is not None
+
+
+def test_at_a_threshold_of_one_half_every_temperature_has_the_same_f1():
+    counts = count_log_odds([study(3)])
+    from enteron.calibration.counts import CENTRES
+
+    scores = {t: macro_f1(counts, expit(CENTRES / t), np.array([0.5])) for t in PAPER_GRID}
+    assert max(scores.values()) - min(scores.values()) < 1e-12
+    assert temperature_by_f1(counts) in PAPER_GRID
+
+
+def test_ties_of_temperature_are_broken_by_the_reach_of_the_threshold_grid():
+    #  Scores of 0.002 for positives and 0.001 for negatives are all below the grid's 0.01 at
+    #  T = 1; at T = 2 the square roots of their odds are 0.045 and 0.032, which 0.04 tells apart.
+    truth = np.tile(np.arange(400)[:, None] % 2 == 0, (1, len(LABELS)))
+    values = np.where(truth, 0.002, 0.001).astype(np.float32)
+    one = Labelled(Scores("x", FrameAxis(np.arange(400)), values), truth)
+    calibration = fit_calibration([one])
+    assert calibration.paper.temperature > 1
+    threshold = calibration.paper.thresholds["blood"]
+    assert threshold is not None
+    p = calibrated(one.scores, calibration.paper)
+    np.testing.assert_array_equal(p >= np.float32(threshold), truth)
+
+
+def test_thresholds_are_the_best_of_the_grid():
+    one = study(4, rows=500)
+    found = fit_thresholds([one], FrameCalibration())
+    for label in ("blood", "mouth", "pylorus"):
+        y, p = one.truth[:, COLUMN[label]], one.scores.column(label)
+        found_at = [p >= np.float32(t) for t in GRID]
+        scores = [f1_score(y, hit) if hit.any() else 0.0 for hit in found_at]
+        if label == "pylorus":
+            scores = [s if t >= 0.55 else -1 for s, t in zip(scores, GRID, strict=True)]
+        assert found[label] == GRID[int(np.argmax(scores))]
+    assert min(found[name] or 0 for name in ("z-line", "pylorus", "ileocecal valve")) >= 0.55
+    assert (GRID[0], GRID[-1]) == (0.01, 0.95)
+
+
+def test_reliability_by_hand():
+    #  scores 0.1, 0.1, 0.9, 0.9 with truth 0, 1, 1, 1: |0.2 - 1| + |1.8 - 2| = 1.0 over 4 rows
+    p = np.array([[0.1], [0.1], [0.9], [0.9]])
+    found = reliability([(p, np.array([[False], [True], [True], [True]]))], bins=5)
+    assert found.ece == pytest.approx(0.25)
+    assert [b.count for b in found.bins] == [2, 0, 0, 0, 2]
+    assert found.bins[0].share == pytest.approx(0.5)
+    assert reliability([(np.ones((3, 1)), np.ones((3, 1), bool))]).ece == 0
+
+
+def test_calibration_makes_scores_more_reliable_on_other_studies():
+    fitted = fit_calibration([study(seed, temperature=2.0, bias=1.0) for seed in range(3)])
+    other = study(9, temperature=2.0, bias=1.0)
+    before = reliability([(other.scores.values, other.truth)]).ece
+    after = reliability([(calibrated(other.scores, fitted.likelihood), other.truth)]).ece
+    assert after < before / 5
+    assert fitted.likelihood.before is not None
+    assert fitted.likelihood.after is not None
+    assert fitted.likelihood.after.ece < fitted.likelihood.before.ece
+
+
+def test_temperature_of_a_device():
+    studies = [
+        Labelled(s.scores, s.truth, device)
+        for s, device in ((study(1), "A"), (study(2, temperature=2.5), "B"))
+    ]
+    fitted = fit_calibration(studies, by_device=True).likelihood
+    assert fitted.devices["A"] == pytest.approx(1.0, rel=0.05)
+    assert fitted.devices["B"] == pytest.approx(2.5, rel=0.05)
+    one = studies[1].scores
+    assert not np.allclose(calibrated(one, fitted), calibrated(one, fitted, "B"))
+    with pytest.raises(ConfigError, match="no temperature for the device 'C'"):
+        calibrated(one, fitted, "C")
+
+
+def test_scores_that_need_nothing_are_not_touched():
+    scores = study(1).scores
+    assert calibrated(scores, FrameCalibration()) is scores.values
+
+
+def test_thresholded_scores_have_finite_log_odds():
+    x = logit(np.array([0.0, 0.5, 1.0]))
+    assert np.isfinite(x).all()
+    np.testing.assert_allclose(sigmoid(x), [0, 0.5, 1], atol=2e-6)
+
+
+def test_truth_of_scored_frames():
+    scores = Scores("x", FrameAxis(np.array([10, 15, 20, 30])), np.zeros((4, 17), np.float32))
+    truth = Annotation("x", Unit.FRAME, (Segment(15, 21, ("blood", "colon")),))
+    rows = label_rows(scores, truth)
+    assert rows[:, COLUMN["blood"]].tolist() == [False, True, True, False]
+    assert rows.sum() == 4
+
+
+def test_refusals(tmp_path):
+    one = study(1, rows=5)
+    with pytest.raises(LabelError, match="does not fit scores"):
+        Labelled(one.scores, one.truth[:3])
+    with pytest.raises(LabelError, match="no studies to calibrate on"):
+        fit_calibration([])
+    with pytest.raises(ConfigError, match=r"calibration\.json cannot be read"):
+        load_calibration(tmp_path)
+    (tmp_path / "calibration.json").write_text('{"events": {"blood": null}}')
+    with pytest.raises(ConfigError, match=r"\[events\] blood"):
+        load_calibration(tmp_path)
+
+
+def test_saved_and_loaded_is_the_same(tmp_path):
+    fitted = fit_calibration([study(1, rows=200)])
+    save_calibration(fitted, tmp_path / "calibration.json")
+    assert load_calibration(tmp_path) == fitted
+    assert load_calibration(tmp_path / "calibration.json") == fitted
+    first = (tmp_path / "calibration.json").read_bytes()
+    save_calibration(load_calibration(tmp_path), tmp_path / "calibration.json")
+    assert (tmp_path / "calibration.json").read_bytes() == first
+    save_calibration(Calibration(), tmp_path / "empty.json")
+    assert load_calibration(tmp_path / "empty.json") == Calibration()

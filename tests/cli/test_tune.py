@@ -1,0 +1,65 @@
+"""`enteron tune` as a person meets it."""
+
+import json
+
+import numpy as np
+import polars as pl
+import pytest
+
+from enteron.calibration import load_calibration
+from enteron.galar.submission import write_submission
+from enteron.galar.table import LabelTable
+from enteron.galar.truth import truth_events
+from enteron.labels import LABELS
+from enteron.types import Unit
+from tests.tuning.test_tuning import studies
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Scores of four studies, and their truth."""
+    (tmp_path / "scores").mkdir()
+    truths = []
+    for study in studies(4, rows=1200):
+        axis = study.scores.axis
+        table = {"frame": axis.frames}
+        table |= {label: study.scores.column(label) for label in LABELS}
+        pl.DataFrame(table).write_parquet(tmp_path / "scores" / f"{study.scores.study}.parquet")
+        labels = LabelTable(study.scores.study, axis, np.arange(len(axis)), study.truth)
+        truths.append(truth_events(labels, Unit.FRAME))
+    write_submission(tmp_path / "truth.json", truths)
+    return tmp_path
+
+
+def test_tune_reports_other_studies_and_writes_what_decode_reads(enteron, folder):
+    done = enteron("tune", "scores", "truth.json", "--folds", 2, "--out", "model")
+    for part in ("4 studies, 2 folds", "paper", "transit", "challenge", "clinical", "empty file"):
+        assert part in done.stdout
+    assert load_calibration(folder / "model").studies == 4
+    for preset in ("challenge", "clinical"):
+        enteron(
+            "decode", "scores/0.parquet", "--out", "out", "--model", "model", "--preset", preset
+        )
+    assert json.loads((folder / "out" / "run.json").read_text())["model"]
+    figures = json.loads(enteron("tune", "scores", "truth.json", "--folds", 2, "--json").stdout)
+    assert set(figures["presets"]) == {"paper", "transit", "challenge", "clinical"}
+    assert figures["presets"]["transit"]["counts"]["studies"] == 4
+
+
+def test_tune_refuses(enteron, folder):
+    (folder / "empty").mkdir()
+    for arguments, said in (
+        (["none", "truth.json"], "'none' is not a folder"),
+        (["empty", "truth.json"], "the folder 'empty' holds no scores"),
+        (["scores", "none.json"], "none.json cannot be read"),
+        (["scores", "truth.json", "--folds", 9], "4 studies cannot be divided into 9 folds"),
+        (["scores", "truth.json", "--unit", "index"], "scores count in 'frame', the truth in"),
+    ):
+        done = enteron("tune", *arguments, code=1)
+        assert said in done.stderr
+        assert done.stderr.count("\n") == 1
+    (folder / "scores" / "77.csv").write_text("x")
+    assert "the first is 77" in enteron("tune", "scores", "truth.json", code=1).stderr
+    (folder / "scores" / "0.csv").write_text("x")
+    assert "study 0 has two files" in enteron("tune", "scores", "truth.json", code=1).stderr
+    assert "Missing argument" in enteron("tune", "scores", code=2).stderr
