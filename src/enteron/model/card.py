@@ -6,7 +6,7 @@ from typing import Any
 _LIMITS = """\
 - For research only. Not a medical device: nothing it says is a diagnosis, and no study may go
   unread because of it.
-- It sees three neighbouring frames at a time, and says nothing of what lies between stored frames.
+- It sees {frames} stored frame(s) at a time, and says nothing of what lies between or beyond.
 - Rare labels (a z-line, active bleeding, an ulcer) have few training frames; a high threshold or
   silence about one is not evidence of its absence.
 - Other capsules, light or bowel preparation than in the training data may change what it finds.
@@ -41,7 +41,7 @@ def card_text(card: Card) -> str:
         "## Results",
         _table(card.results, "None measured yet."),
         "## Limits",
-        _LIMITS,
+        _LIMITS.format(frames=card.options["frames"]),
         "## Made with",
         _table(card.versions, ""),
     ]

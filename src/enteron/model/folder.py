@@ -128,12 +128,15 @@ def read_record(folder: Path) -> ModelRecord:
             f"the preprocessing in '{RECORD}' is not the one the model was trained with",
             "undo the change to its size, mean, std, interpolation or resize",
         )
-    if record.options.backbone != record.backbone.name:
-        raise ModelError(
-            f"'{RECORD}' names two backbones, '{record.options.backbone}' and "
-            f"'{record.backbone.name}'",
-            _TRAIN_AGAIN,
-        )
+    for field, one, other in (
+        ("backbone", record.options.backbone, record.backbone.name),
+        ("differential", record.options.differential, record.backbone.differential),
+    ):
+        if one != other:
+            raise ModelError(
+                f"'{RECORD}' contradicts itself: {field} is both {one!r} and {other!r}",
+                _TRAIN_AGAIN,
+            )
     return record
 
 

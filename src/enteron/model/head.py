@@ -40,7 +40,7 @@ class Pathology(nn.Module):
     def forward(
         self, features: torch.Tensor, delta: torch.Tensor, anatomy: torch.Tensor
     ) -> torch.Tensor:
-        """Features x (n, 512), delta (n, 512) and anatomy logits (n, 8) to finding logits (n, 9)."""
+        """Features and delta (n, 512), anatomy logits (n, 8) to finding logits (n, 9)."""
         parts = [features, delta]
         if self.conditioned:
             # Not detached: findings may correct the anatomy they rest on.
