@@ -89,6 +89,8 @@ def make_bundle(folder: Path, shape: Shape, *, pickled: bool = False) -> Path:
     torch.manual_seed(0)
     clip = open_clip.CustomTextCLIP(512, model["vision_cfg"], text)  # pyright: ignore[reportArgumentType]
     weights = clip.state_dict()
+    # BERT's random start embeds every sentence nearly alike; louder words tell them apart.
+    weights["text.transformer.embeddings.word_embeddings.weight"] *= 50
     # Published weights were stored by an older transformers, with this counter among them.
     positions = torch.arange(bert.max_position_embeddings)[None]
     weights["text.transformer.embeddings.position_ids"] = positions

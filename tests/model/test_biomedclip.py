@@ -63,7 +63,7 @@ def test_embeddings_are_open_clips_own(small):
         (0.48145466, 0.4578275, 0.40821073)
     )
     # Prompts differ, so must their embeddings: the tokenizer really read them.
-    assert (loaded.text @ loaded.text.T - torch.eye(17)).triu(1).max() < 1 - 1e-4
+    assert (loaded.text @ loaded.text.T).triu(1).max() < 0.99
 
 
 @pytest.mark.slow
@@ -191,7 +191,7 @@ def test_a_truncated_file_is_named(small, tmp_path):
     whole = (small / "open_clip_model.safetensors").read_bytes()
     (folder / "open_clip_model.safetensors").unlink()
     (folder / "open_clip_model.safetensors").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(ModelError, match="'open_clip_model.safetensors' is not a whole"):
+    with pytest.raises(ModelError, match=r"'open_clip_model\.safetensors' is not a whole"):
         biomedclip(folder)
 
 
@@ -206,14 +206,13 @@ def test_objects_in_weights_are_never_unpickled(small, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     folder = copied(small, tmp_path)
     (folder / "open_clip_model.safetensors").unlink()
-    for content in (
-        lambda file: torch.save({"a": Trap()}, file),
-        lambda file: pickle.dump(Trap(), file),
-    ):
-        with (folder / "open_clip_pytorch_model.bin").open("wb") as file:
-            content(file)
-        with pytest.raises(ModelError, match="enteron never unpickles objects"):
-            biomedclip(folder)
+    stored = folder / "open_clip_pytorch_model.bin"
+    torch.save({"a": Trap()}, stored)
+    with pytest.raises(ModelError, match="enteron never unpickles objects"):
+        biomedclip(folder)
+    stored.write_bytes(pickle.dumps(Trap(), protocol=2))
+    with pytest.raises(ModelError, match="enteron never unpickles objects"):
+        biomedclip(folder)
     assert not Path("sprung").exists()
 
 
@@ -222,7 +221,7 @@ def test_nothing_is_downloaded_without_being_told(tmp_path, monkeypatch):
     import huggingface_hub.constants
 
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
-    with pytest.raises(ModelError, match="not on this machine; .* set `download`"):
+    with pytest.raises(ModelError, match=r"not on this machine; .* set `download`"):
         start_network(ModelOptions())
 
 
