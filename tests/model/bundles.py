@@ -76,7 +76,8 @@ def make_bundle(folder: Path, shape: Shape, *, pickled: bool = False) -> Path:
 
     folder.mkdir(parents=True)
     tower = folder.parent / f"{folder.name}-tower"  # for open_clip, which needs a folder
-    bert = BertConfig(**shape.bert)
+    # BERT's usual start embeds every sentence nearly alike; larger weights tell them apart.
+    bert = BertConfig(**shape.bert, initializer_range=0.2)
     bert.save_pretrained(tower)
     if shape is not FULL:
         bert.save_pretrained(folder)
@@ -89,8 +90,6 @@ def make_bundle(folder: Path, shape: Shape, *, pickled: bool = False) -> Path:
     torch.manual_seed(0)
     clip = open_clip.CustomTextCLIP(512, model["vision_cfg"], text)  # pyright: ignore[reportArgumentType]
     weights = clip.state_dict()
-    # BERT's random start embeds every sentence nearly alike; louder words tell them apart.
-    weights["text.transformer.embeddings.word_embeddings.weight"] *= 50
     # Published weights were stored by an older transformers, with this counter among them.
     positions = torch.arange(bert.max_position_embeddings)[None]
     weights["text.transformer.embeddings.position_ids"] = positions
