@@ -15,8 +15,6 @@ from enteron.model.text import TextContrast
 from tests.literal import equations
 from tests.model.making import FakeBackbone
 
-TIGHT = {"rtol": 1e-10, "atol": 1e-10}
-
 
 @pytest.fixture(autouse=True)
 def double():
@@ -29,6 +27,10 @@ def double():
 
 def array(tensor: torch.Tensor) -> np.ndarray:
     return tensor.detach().numpy()
+
+
+def assert_same(found: np.ndarray, expected: np.ndarray) -> None:
+    np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-10)
 
 
 def shake(module: torch.nn.Module) -> None:
@@ -76,7 +78,7 @@ def test_equation_1_local_differencing():
     windows = torch.randn(2, 3, 512)
     found = module(windows)
     for window, ours in zip(array(windows), array(found), strict=True):
-        np.testing.assert_allclose(ours, literal_lda(module, window), **TIGHT)
+        assert_same(ours, literal_lda(module, window))
     current, delta = temporal_features(found)
     np.testing.assert_array_equal(array(current), array(found)[:, 2])
     np.testing.assert_array_equal(array(delta), array(found)[:, 2] - array(found)[:, 1])
@@ -89,7 +91,7 @@ def test_equation_2_excitation():
     assert module.excite.weight.shape == (512, 32)
     current = torch.randn(3, 512)
     for row, ours in zip(array(current), array(module(current)), strict=True):
-        np.testing.assert_allclose(ours, literal_x(module, row), **TIGHT)
+        assert_same(ours, literal_x(module, row))
 
 
 def test_equation_2_normalises_over_the_batch_in_training():
@@ -102,7 +104,7 @@ def test_equation_2_normalises_over_the_batch_in_training():
         ]
     )
     expected = (gated - gated.mean(axis=0)) / np.sqrt(gated.var(axis=0) + 1e-5)
-    np.testing.assert_allclose(array(module(current)), expected, **TIGHT)
+    assert_same(array(module(current)), expected)
 
 
 def test_equation_3_pathology():
@@ -118,7 +120,7 @@ def test_equation_3_pathology():
             array(module.hidden.weight),
             array(module.out.weight),
         )
-        np.testing.assert_allclose(ours, expected, **TIGHT)
+        assert_same(ours, expected)
 
 
 @pytest.mark.parametrize("log_scale", [math.log(10), math.log(100) + 1])
@@ -131,7 +133,7 @@ def test_equation_4_prototypes(log_scale):
     scale = min(math.exp(log_scale), 100)
     for row, ours in zip(array(current), array(module(current)), strict=True):
         expected = equations.prototype_term(row, array(module.directions), scale)
-        np.testing.assert_allclose(ours, expected, **TIGHT)
+        assert_same(ours, expected)
 
 
 @pytest.mark.parametrize("tau", [math.log(1 / 0.07), math.log(100) + 1])
@@ -144,7 +146,7 @@ def test_equation_5_contrastive(tau):
     current = torch.randn(3, 512)
     for row, ours in zip(array(current), array(module(current)), strict=True):
         expected = equations.contrastive(row, array(module.features), min(tau, math.log(100)))
-        np.testing.assert_allclose(ours, expected, **TIGHT)
+        assert_same(ours, expected)
 
 
 def test_the_whole_network():
@@ -169,13 +171,11 @@ def test_the_whole_network():
         term = equations.prototype_term(
             current, array(network.prototypes.directions), network.prototypes.scale.item()
         )
-        np.testing.assert_allclose(
-            array(found.logits[i]), np.concatenate([a, p]) + term, rtol=1e-9, atol=1e-9
-        )
+        assert_same(array(found.logits[i]), np.concatenate([a, p]) + term)
         contrast = equations.contrastive(
             current, array(network.contrast.features), network.contrast.log_scale.item()
         )
-        np.testing.assert_allclose(array(found.contrastive[i]), contrast, rtol=1e-9, atol=1e-9)
+        assert_same(array(found.contrastive[i]), contrast)
 
 
 def test_dropout_is_after_x_and_after_relu_and_off_when_reading():

@@ -27,7 +27,9 @@ def test_it_is_open_clips_transform(height, width):
     from open_clip.transform import PreprocessCfg, image_transform_v2
 
     array = picture(height, width)
-    theirs = image_transform_v2(PreprocessCfg(), is_train=False)(Image.fromarray(array))
+    transform = image_transform_v2(PreprocessCfg(), is_train=False)
+    assert callable(transform)
+    theirs = transform(Image.fromarray(array))
     assert isinstance(theirs, torch.Tensor)
     ours = CLIP.apply(torch.from_numpy(array.copy()).permute(2, 0, 1)[None])[0]
     assert ours.shape == (3, 224, 224)

@@ -79,7 +79,12 @@ def save_model(
         results=results or {},
         versions={name: version(name) for name in _PACKAGES},
     )
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ModelError(
+            f"'{folder.name}' cannot be made a folder ({error.strerror})", "give another place"
+        ) from error
     write_bytes(folder / WEIGHTS, content)
     write_text(folder / CARD, card_text(_card(record)))
     write_text(folder / RECORD, json.dumps(record.model_dump(mode="json"), indent=2) + "\n")
@@ -91,9 +96,8 @@ def load_model(folder: Path) -> tuple[Network, ModelRecord]:
     record = read_record(folder)
     path = folder / WEIGHTS
     found = read_weights(path)
-    backbone = empty_backbone(record.backbone)
     with torch.random.fork_rng(devices=[]):  # the start that is overwritten costs no random numbers
-        network = Network(backbone, record.options)
+        network = Network(empty_backbone(record.backbone), record.options)
     check_weights(found, network.state_dict(), WEIGHTS, _TRAIN_AGAIN)
     network.load_state_dict(found)
     if network.backbone.hash() != record.backbone_hash:
