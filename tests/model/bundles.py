@@ -88,7 +88,7 @@ def make_bundle(folder: Path, shape: Shape, *, pickled: bool = False) -> Path:
     model = described["model_cfg"]
     text = model["text_cfg"] | {"hf_model_name": str(tower), "hf_model_pretrained": False}
     torch.manual_seed(0)
-    clip = open_clip.CustomTextCLIP(512, model["vision_cfg"], text)  # pyright: ignore[reportArgumentType]
+    clip = open_clip.CustomTextCLIP(512, model["vision_cfg"], text)
     weights = clip.state_dict()
     # Published weights were stored by an older transformers, with this counter among them.
     positions = torch.arange(bert.max_position_embeddings)[None]
