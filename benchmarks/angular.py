@@ -43,10 +43,10 @@ def draw(without: Run, with_it: Run) -> None:
     )
     for run, colour, name in ((without, WITHOUT, "without"), (with_it, WITH, "with 0.05 L_ang")):
         axes[0].plot(run.likeness, color=colour, linewidth=2)
+        middle = len(run.likeness) // 2
         axes[0].annotate(
-            name, (len(run.likeness), run.likeness[-1]), (-4, 7), textcoords="offset points",
-            color=colour, ha="right",
-        )  # fmt: skip
+            name, (middle, run.likeness[middle]), (4, 8), textcoords="offset points", color=colour
+        )
     axes[0].set(
         title="Mean cosine of two findings' prototypes", xlabel="training step", ylim=(-0.05, 1)
     )
@@ -60,7 +60,7 @@ def draw(without: Run, with_it: Run) -> None:
     axes[2].set_yticks([])
     assert image is not None
     figure.colorbar(image, ax=axes[2], shrink=0.8)
-    figure.savefig(PLACE, dpi=110)
+    figure.savefig(PLACE, dpi=110, bbox_inches="tight")
 
 
 if __name__ == "__main__":
