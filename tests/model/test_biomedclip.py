@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from enteron.errors import ModelError
 from enteron.labels import LABELS, prompt
-from enteron.model.biomedclip import biomedclip, fetch
+from enteron.model.biomedclip import REPOSITORY, biomedclip, fetch
 from enteron.model.options import ModelOptions
 from enteron.model.start import start_network
 from tests.model.bundles import FULL, SMALL, configuration, for_open_clip, make_bundle
@@ -223,6 +223,21 @@ def test_nothing_is_downloaded_without_being_told(tmp_path, monkeypatch):
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
     with pytest.raises(ModelError, match=r"not on this machine; .* set `download`"):
         start_network(ModelOptions())
+
+
+def test_the_hubs_cache_is_used_without_asking_the_hub(small, tmp_path, monkeypatch):
+    """The layout that a download leaves behind: snapshots by revision, and which one is main."""
+    import huggingface_hub.constants
+
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    repository = tmp_path / f"models--{REPOSITORY.replace('/', '--')}"
+    revision = "0123456789abcdef0123456789abcdef01234567"
+    (repository / "refs").mkdir(parents=True)
+    (repository / "refs" / "main").write_text(revision)
+    (repository / "snapshots").mkdir()
+    (repository / "snapshots" / revision).symlink_to(small)
+    found = start_network(ModelOptions())
+    assert found.backbone.hash() == biomedclip(small).backbone.hash()
 
 
 def test_a_failed_download_says_so(tmp_path, monkeypatch, offline):
