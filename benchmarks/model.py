@@ -98,7 +98,8 @@ def costs() -> None:
     print(f"beyond {rest_flops / 1e6:.2f} M, {100 * rest_flops / backbone_flops:.4f} %")
     # Alternating, so that another load on the machine hits both.
     # The short one repeats within a round: a single run of 2 ms measures the scheduler.
-    encode(), read()
+    for run in (encode, read):
+        run()
     seconds = [(timed(encode, 1), timed(read, REPEATS)) for _ in range(ROUNDS)]
     slow, fast = (statistics.median(column) for column in zip(*seconds, strict=True))
     print(f"time per frame, batches of {BATCH}, one thread, median of {ROUNDS}: ", end="")

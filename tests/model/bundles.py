@@ -100,14 +100,15 @@ def make_bundle(folder: Path, shape: Shape, *, pickled: bool = False) -> Path:
     return folder
 
 
-def make_tokenizer(folder: Path, words: int) -> None:
+def make_tokenizer(folder: Path, words: int, *, fillers_first: bool = False) -> None:
     """BERT's tokenizer with the words of the prompts and as many fillers as are needed."""
     from transformers import BertTokenizer
 
     known = sorted({word for label in LABELS for word in prompt(label).replace("-", " ").split()})
     letters = [*"abcdefghijklmnopqrstuvwxyz-", *(f"##{c}" for c in "abcdefghijklmnopqrstuvwxyz")]
-    vocabulary = [*SPECIAL, *letters, *(w for w in known if len(w) > 1)]
-    vocabulary += [f"filler{i}" for i in range(words - len(vocabulary))]
+    used = [*letters, *(w for w in known if len(w) > 1)]
+    fillers = [f"filler{i}" for i in range(words - len(SPECIAL) - len(used))]
+    vocabulary = [*SPECIAL, *fillers, *used] if fillers_first else [*SPECIAL, *used, *fillers]
     assert len(vocabulary) == words
     tokenizer = BertTokenizer(vocab={word: i for i, word in enumerate(vocabulary)})
     tokenizer.save_pretrained(folder)

@@ -9,12 +9,19 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from enteron.errors import ModelError
+from enteron.errors import ConfigError, ModelError
 from enteron.labels import LABELS, prompt
 from enteron.model.biomedclip import REPOSITORY, biomedclip, fetch
 from enteron.model.options import ModelOptions
 from enteron.model.start import start_network
-from tests.model.bundles import FULL, SMALL, configuration, for_open_clip, make_bundle
+from tests.model.bundles import (
+    FULL,
+    SMALL,
+    configuration,
+    for_open_clip,
+    make_bundle,
+    make_tokenizer,
+)
 from tests.model.making import smooth_images
 
 
@@ -146,6 +153,8 @@ def rewrite(folder: Path, section: str | None, key: str, value: object) -> None:
         ("vision_cfg", "timm_proj", "mlp", "vision_cfg.timm_proj = 'mlp'"),
         ("text_cfg", "context_length", "many", "no usable 'text_cfg.context_length'"),
         ("text_cfg", "hf_pooler_type", "mean_pooler", "hf_pooler_type = 'mean_pooler'"),
+        ("vision_cfg", "timm_proj_bias", True, "timm_proj_bias = True where BiomedCLIP has False"),
+        ("vision_cfg", "image_size", 384, "not a ViT for pictures of 384 pixels"),
         ("vision_cfg", "timm_model_name", "vit_nothing", "open_clip cannot build"),
         ("vision_cfg", "surprise", 1, "open_clip cannot build .*surprise"),
     ],
@@ -154,6 +163,25 @@ def test_a_wrong_key_of_the_configuration_is_named(small, tmp_path, section, key
     folder = copied(small, tmp_path)
     rewrite(folder, section, key, value)
     with pytest.raises(ModelError, match=message):
+        biomedclip(folder)
+
+
+def test_a_wrong_preprocessing_is_named(small, tmp_path):
+    folder = copied(small, tmp_path)
+    described = configuration(SMALL)
+    described["preprocess_cfg"]["resize_mode"] = "longest"
+    (folder / "open_clip_config.json").unlink()
+    (folder / "open_clip_config.json").write_text(json.dumps(described))
+    with pytest.raises(ConfigError, match=r"open_clip_config\.json: resize = 'longest'"):
+        biomedclip(folder)
+
+
+def test_a_tokenizer_of_another_tower_is_refused(small, tmp_path):
+    folder = copied(small, tmp_path)
+    for file in ("tokenizer.json", "tokenizer_config.json"):
+        (folder / file).unlink()
+    make_tokenizer(folder, 5000, fillers_first=True)
+    with pytest.raises(ModelError, match=r"more words than the text tower \(200\)"):
         biomedclip(folder)
 
 

@@ -16,11 +16,12 @@ from typing import Any
 import torch
 from torch import nn
 
+from enteron.config import make_options
 from enteron.errors import ModelError
 from enteron.labels import LABELS, prompt
 from enteron.model import torchvision_operators
 from enteron.model.backbone import Backbone, BackboneSpec
-from enteron.model.bundle import Bundle, open_bundle
+from enteron.model.bundle import CONFIG, Bundle, open_bundle
 from enteron.model.differential import make_differential
 from enteron.model.options import FEATURES
 from enteron.model.preprocessing import Preprocessing
@@ -52,6 +53,7 @@ def biomedclip(folder: Path, differential: bool = False) -> BiomedClip:
         preprocessing=_preprocessing(bundle),
     )
     trunk, projection = clip.visual.trunk, clip.visual.head.proj
+    _check_trunk(trunk, spec.preprocessing.size)
     if differential:
         make_differential(trunk)
     return BiomedClip(Backbone(trunk, projection, spec).eval(), text)
@@ -90,7 +92,7 @@ def _load_towers(bundle: Bundle) -> Any:
             clip = open_clip.CustomTextCLIP(FEATURES, vision, text)  # pyright: ignore[reportArgumentType]
         except (TypeError, ValueError, RuntimeError, KeyError) as error:
             raise ModelError(
-                f"open_clip cannot build what '{bundle.config_file}' describes ({error})",
+                f"open_clip cannot build what '{CONFIG}' describes ({error})",
                 f"copy the file again from '{REPOSITORY}'",
             ) from error
     found = read_weights(bundle.weights)
@@ -99,10 +101,20 @@ def _load_towers(bundle: Bundle) -> Any:
         found,
         clip.state_dict(),
         bundle.weights.name,
-        f"it must be the weights of '{REPOSITORY}' that its '{bundle.config_file}' describes",
+        f"it must be the weights of '{REPOSITORY}' that its '{CONFIG}' describes",
     )
     clip.load_state_dict(found)
     return clip.eval()
+
+
+def _check_trunk(trunk: Any, size: int) -> None:
+    """Only a ViT for the pictures that the configuration promises can be built again from it."""
+    fits = getattr(getattr(trunk, "patch_embed", None), "img_size", None)
+    if fits != (size, size):
+        raise ModelError(
+            f"'{CONFIG}' has a trunk that is not a ViT for pictures of {size} pixels",
+            "vision_cfg.timm_model_name and vision_cfg.image_size must belong together",
+        )
 
 
 def _embed_prompts(clip: nn.Module, bundle: Bundle) -> torch.Tensor:
@@ -134,10 +146,11 @@ def _preprocessing(bundle: Bundle) -> Preprocessing:
     from open_clip import OPENAI_DATASET_MEAN, OPENAI_DATASET_STD
 
     given = bundle.preprocessing
-    return Preprocessing(
-        size=bundle.vision["image_size"],
-        mean=given.get("mean", OPENAI_DATASET_MEAN),
-        std=given.get("std", OPENAI_DATASET_STD),
-        interpolation=given.get("interpolation", "bicubic"),
-        resize=given.get("resize_mode", "shortest"),
-    )
+    table = {
+        "size": bundle.vision["image_size"],
+        "mean": given.get("mean", OPENAI_DATASET_MEAN),
+        "std": given.get("std", OPENAI_DATASET_STD),
+        "interpolation": given.get("interpolation", "bicubic"),
+        "resize": given.get("resize_mode", "shortest"),
+    }
+    return make_options(Preprocessing, table, CONFIG)

@@ -56,7 +56,6 @@ class Bundle:
     text_tower: dict[str, Any]  # configuration for transformers
     weights: Path
     tokenizer: Path  # folder
-    config_file: str = CONFIG
 
 
 def open_bundle(folder: Path) -> Bundle:
@@ -78,6 +77,7 @@ def open_bundle(folder: Path) -> Bundle:
                 )
         for key, value in _FIXED[section].items():
             _check_value(f"{section}.{key}", table.get(key), value)
+    _check_value("vision_cfg.timm_proj_bias", vision.get("timm_proj_bias", False), False)
     return Bundle(
         vision=vision,
         text=text,

@@ -53,8 +53,8 @@ class Preprocessing(Options):
             )
         top, left = round((target[0] - self.size) / 2), round((target[1] - self.size) / 2)
         square = pictures[:, :, top : top + self.size, left : left + self.size]
-        mean = torch.tensor(self.mean).view(3, 1, 1)
-        std = torch.tensor(self.std).view(3, 1, 1)
+        mean = torch.tensor(self.mean, device=square.device).view(3, 1, 1)
+        std = torch.tensor(self.std, device=square.device).view(3, 1, 1)
         return (square.float() / 255 - mean) / std
 
     def _target(self, height: int, width: int) -> tuple[int, int]:
