@@ -189,6 +189,7 @@ def test_importing_enteron_pulls_in_nothing_heavy():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
     heavy = "('torch', 'polars', 'cv2', 'av', 'matplotlib')"
-    code = f"import sys, enteron.cli; print([m for m in {heavy} if m in sys.modules])"
+    light = "enteron.cli, enteron.model.options, enteron.model.windows"
+    code = f"import sys, {light}; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

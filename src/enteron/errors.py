@@ -33,6 +33,10 @@ class UnitError(EnteronError):
     """Row numbers met frame numbers."""
 
 
+class ModelError(EnteronError):
+    """Weights, a bundle of them or a model folder are not what they should be."""
+
+
 class ConfigError(EnteronError):
     """An options file has something wrong in it."""
 

@@ -1,0 +1,71 @@
+"""From a picture to what a backbone expects: size, interpolation, normalisation."""
+
+import hashlib
+import json
+from typing import Literal
+
+import torch
+from torch.nn import functional
+
+from enteron.config import Options
+from enteron.errors import ModelError
+
+Triple = tuple[float, float, float]
+
+
+class Preprocessing(Options):
+    """How a backbone wants its pictures. Embeddings are comparable only under the same hash."""
+
+    size: int = 224
+    """Pixels of the square that goes in."""
+
+    mean: Triple = (0.5, 0.5, 0.5)
+    """Per channel, of values from 0 to 1."""
+
+    std: Triple = (0.5, 0.5, 0.5)
+    """Per channel, of values from 0 to 1."""
+
+    interpolation: Literal["bicubic", "bilinear"] = "bicubic"
+    """Resampling, with antialiasing."""
+
+    resize: Literal["shortest", "squash"] = "shortest"
+    """The shorter side to `size` and the middle cut out, or both sides to `size`."""
+
+    def hash(self) -> str:
+        """SHA-256 of the fields in a fixed order."""
+        text = json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def apply(self, pictures: torch.Tensor) -> torch.Tensor:
+        """Pictures (n, 3, height, width), uint8 RGB, to (n, 3, size, size) float32."""
+        if pictures.dtype != torch.uint8 or pictures.ndim != 4 or pictures.shape[1] != 3:
+            raise ModelError(
+                f"pictures have shape {tuple(pictures.shape)} and type {pictures.dtype}",
+                "give uint8 RGB pictures as (n, 3, height, width)",
+            )
+        # Channels-last is torch's fast uint8 path, and rounds after each axis as Pillow does.
+        pictures = pictures.contiguous(memory_format=torch.channels_last)
+        height, width = pictures.shape[2:]
+        target = self._target(height, width)
+        if target != (height, width):
+            pictures = functional.interpolate(
+                pictures, size=target, mode=self.interpolation, antialias=True, align_corners=False
+            )
+        top, left = round((target[0] - self.size) / 2), round((target[1] - self.size) / 2)
+        square = pictures[:, :, top : top + self.size, left : left + self.size]
+        mean = torch.tensor(self.mean, device=square.device).view(3, 1, 1)
+        std = torch.tensor(self.std, device=square.device).view(3, 1, 1)
+        return (square.float() / 255 - mean) / std
+
+    def _target(self, height: int, width: int) -> tuple[int, int]:
+        """Height and width after resizing, before the middle is cut out."""
+        if self.resize == "squash":
+            return self.size, self.size
+        short, long = sorted((height, width))
+        grown = int(self.size * long / short)
+        return (self.size, grown) if height <= width else (grown, self.size)
+
+
+def flipped(images: torch.Tensor) -> torch.Tensor:
+    """The mirror image (left and right exchanged) of images or clips (..., height, width)."""
+    return images.flip(-1)

@@ -1,0 +1,142 @@
+"""What training minimises (paper, sections 2.4 to 2.7): pure functions of tensors."""
+
+from dataclasses import dataclass
+
+import torch
+from torch.nn import functional
+
+from enteron.config import Options
+
+GAMMA_POSITIVE = 1.0
+GAMMA_NEGATIVE = 4.0
+MARGIN = 0.05
+LARGEST_WEIGHT = 50.0
+
+
+class LossWeights(Options):
+    """The weights of the total (paper, section 2.7)."""
+
+    classification: float = 1.0
+    """Of the asymmetric focal loss."""
+    contrastive: float = 0.4
+    """Of the contrastive path's cross-entropy."""
+    orthogonality: float = 0.01
+    """Of the overlap of anatomy and pathology weights."""
+    angular: float = 0.05
+    """Of the prototypes' likeness to each other."""
+
+
+@dataclass(frozen=True)
+class Losses:
+    """The total that is minimised, and its parts before weighting. Scalars."""
+
+    total: torch.Tensor
+    classification: torch.Tensor
+    contrastive: torch.Tensor
+    orthogonality: torch.Tensor
+    angular: torch.Tensor
+
+
+def smooth_labels(targets: torch.Tensor, smoothing: float) -> torch.Tensor:
+    """Targets as y (1 - e) + (1 - y) e (decision 12)."""
+    return targets * (1 - smoothing) + (1 - targets) * smoothing
+
+
+def asymmetric_focal(
+    logits: torch.Tensor,
+    targets: torch.Tensor,
+    *,
+    gamma_positive: float = GAMMA_POSITIVE,
+    gamma_negative: float = GAMMA_NEGATIVE,
+    margin: float = MARGIN,
+) -> torch.Tensor:
+    """Asymmetric focal loss, mean over batch and labels (paper, section 2.5; decision 10).
+
+    With p = sigmoid(logit) and q = max(p - margin, 0):
+    -y (1 - p)^gamma+ log(p) - (1 - y) q^gamma- log(1 - q). Soft targets weigh the two terms.
+    """
+    logits = _at_least_single(logits)
+    targets = targets.to(logits.dtype)
+    shifted = (torch.sigmoid(logits) - margin).clamp(min=0)
+    # logsigmoid stays finite where log(sigmoid) would be minus infinity.
+    positive = torch.sigmoid(-logits) ** gamma_positive * functional.logsigmoid(logits)
+    negative = shifted**gamma_negative * torch.log1p(-shifted)
+    return -(targets * positive + (1 - targets) * negative).mean()
+
+
+def positive_weights(positives: torch.Tensor, samples: int) -> torch.Tensor:
+    """w_c = min(N_neg / N_pos, 50), at least 1, from counts per label (decision 11).
+
+    A label without any positive gets the largest weight: the limit of ever fewer positives.
+    """
+    positives = positives.to(torch.get_default_dtype())
+    ratio = (samples - positives) / positives.clamp(min=1)
+    ratio = torch.where(positives > 0, ratio, torch.full_like(ratio, LARGEST_WEIGHT))
+    return ratio.clamp(1.0, LARGEST_WEIGHT)
+
+
+def contrastive_loss(
+    logits: torch.Tensor, targets: torch.Tensor, weights: torch.Tensor
+) -> torch.Tensor:
+    """Cross-entropy of the contrastive logits, positives weighted per label (decision 11)."""
+    logits = _at_least_single(logits)
+    return functional.binary_cross_entropy_with_logits(
+        logits, targets.to(logits.dtype), pos_weight=weights.to(logits.dtype)
+    )
+
+
+def orthogonality(anatomy: torch.Tensor, hidden: torch.Tensor) -> torch.Tensor:
+    """||W_anat W_p1'||, Frobenius, not squared (paper, section 2.6; decision 6).
+
+    `anatomy` (8, 512) and `hidden` (256, 512 or more), of which the first columns belong to x.
+    """
+    overlap = _at_least_single(anatomy) @ _at_least_single(hidden[:, : anatomy.shape[1]]).T
+    return torch.linalg.vector_norm(overlap)
+
+
+def angular_separation(prototypes: torch.Tensor) -> torch.Tensor:
+    """Mean squared cosine over all ordered pairs of different prototypes (C, d) (paper, eq. 6)."""
+    directions = functional.normalize(_at_least_single(prototypes), dim=1)
+    count = len(directions)
+    cosines = directions @ directions.T
+    pairs = cosines - torch.diag_embed(cosines.diagonal())
+    return pairs.square().sum() / (count * (count - 1))
+
+
+def total_loss(
+    logits: torch.Tensor,
+    contrastive: torch.Tensor | None,
+    targets: torch.Tensor,
+    *,
+    positive_weight: torch.Tensor,
+    anatomy: torch.Tensor,
+    hidden: torch.Tensor,
+    prototypes: torch.Tensor | None,
+    smoothing: float = 0.0,
+    weights: LossWeights | None = None,
+) -> Losses:
+    """L = L_cls + 0.4 L_con + 0.01 L_orth + 0.05 L_ang (paper, section 2.7).
+
+    Logits and targets are (n, 17). Smoothing is 0.05 in training, 0 at validation, and touches
+    L_cls only (decision 12). A path that the network lacks (None) adds nothing.
+    """
+    weights = weights or LossWeights()
+    classification = asymmetric_focal(logits, smooth_labels(targets, smoothing))
+    nothing = classification.new_zeros(())
+    contrast = (
+        nothing if contrastive is None else contrastive_loss(contrastive, targets, positive_weight)
+    )
+    overlap = orthogonality(anatomy, hidden)
+    likeness = nothing if prototypes is None else angular_separation(prototypes)
+    total = (
+        weights.classification * classification
+        + weights.contrastive * contrast
+        + weights.orthogonality * overlap
+        + weights.angular * likeness
+    )
+    return Losses(total, classification, contrast, overlap, likeness)
+
+
+def _at_least_single(values: torch.Tensor) -> torch.Tensor:
+    """Half precision becomes float32: powers and logarithms of small numbers need it."""
+    return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values

@@ -1,0 +1,152 @@
+"""The network: clips and stored embeddings are the same thing; options; wrong shapes."""
+
+import numpy as np
+import pytest
+import torch
+
+from enteron.config import make_options
+from enteron.errors import ConfigError, EnteronError, ModelError
+from enteron.labels import LABELS
+from enteron.model.network import Network
+from enteron.model.options import ModelOptions
+from enteron.model.preprocessing import flipped
+from enteron.model.start import start_network
+from enteron.model.windows import window_rows
+from tests.model.making import FakeBackbone, smooth_images
+
+
+@pytest.fixture(scope="module", params=["vit-tiny", "lite"])
+def network(request) -> Network:
+    return start_network(ModelOptions(backbone=request.param)).eval()
+
+
+@pytest.mark.parametrize("step", [1, 2])
+@pytest.mark.parametrize("mirrored", [False, True])
+def test_clips_and_embedding_windows_give_the_same_logits(network, mirrored, step):
+    """Six backbone passes a frame become two; at the first frames of a study too."""
+    study = smooth_images(5)
+    if mirrored:
+        study = flipped(study)
+    rows = window_rows(len(study), step)
+    with torch.inference_mode():
+        from_clips = network(study[rows])
+        from_windows = network(network.backbone(study)[rows])
+    assert from_clips.logits.shape == (5, len(LABELS))
+    torch.testing.assert_close(from_clips.logits, from_windows.logits, rtol=0, atol=1e-5)
+    torch.testing.assert_close(from_clips.contrastive, from_windows.contrastive, rtol=0, atol=1e-5)
+    # The test can fail: neighbours matter, so another frame's window gives other logits.
+    assert (from_clips.logits[4] - from_clips.logits[3]).abs().max() > 1e-2
+
+
+def test_the_mirror_image_is_another_input(network):
+    study = smooth_images(3)
+    torch.testing.assert_close(flipped(flipped(study)), study, rtol=0, atol=0)
+    with torch.inference_mode():
+        one, other = network(study[None]).logits, network(flipped(study[None])).logits
+    assert (one - other).abs().max() > 1e-3
+
+
+def test_window_rows():
+    # row:    0  1  2  3  4        the clip of row 3, two apart: rows -1 -> 0, 1, 3
+    assert window_rows(3).tolist() == [[0, 0, 0], [0, 0, 1], [0, 1, 2]]
+    assert window_rows(5, step=2).tolist()[3:] == [[0, 1, 3], [0, 2, 4]]
+    assert window_rows(2, frames=1).tolist() == [[0], [1]]
+    assert window_rows(0).shape == (0, 3)
+    with pytest.raises(EnteronError, match="at least 1"):
+        window_rows(3, step=0)
+
+
+def test_window_rows_never_reach_forward_or_before_the_start():
+    rows = window_rows(50, step=7)
+    assert rows.min() == 0
+    assert (np.diff(rows, axis=1) >= 0).all()
+    assert rows[:, 2].tolist() == list(range(50))
+
+
+def fake(**options) -> Network:
+    torch.manual_seed(0)
+    return Network(FakeBackbone(), ModelOptions(backbone="vit-tiny", **options)).eval()
+
+
+def test_ablations_remove_exactly_their_part():
+    windows = torch.randn(2, 3, 512)
+    full = {name.split(".")[0] for name, _ in fake().named_parameters()}
+    assert full == {"backbone", "differencing", "head", "prototypes", "contrast"}
+    for option, part in (
+        ("local_differencing", "differencing"),
+        ("prototypes", "prototypes"),
+        ("contrastive", "contrast"),
+    ):
+        network = fake(**{option: False})
+        assert {n.split(".")[0] for n, _ in network.named_parameters()} == full - {part}
+        assert network(windows).logits.shape == (2, 17)
+    assert fake(contrastive=False)(windows).contrastive is None
+    assert fake(anatomy_conditioning=False).head.pathology.hidden.weight.shape == (256, 1024)
+    assert fake(frames=1)(windows[:, -1:]).logits.shape == (2, 17)
+    biased = {n for n, _ in fake(biases=True).head.named_parameters() if n.endswith(".bias")}
+    assert biased == {
+        "excitation.squeeze.bias",
+        "excitation.excite.bias",
+        "excitation.norm.bias",
+        "anatomy.bias",
+        "pathology.hidden.bias",
+        "pathology.out.bias",
+    }
+
+
+def test_without_differencing_the_window_goes_through():
+    network = fake(local_differencing=False, prototypes=False)
+    windows = torch.randn(2, 3, 512)
+    other = windows.clone()
+    other[:, 0] += torch.randn(512)  # t-2 reaches the logits through the attention only
+    torch.testing.assert_close(network(windows).logits, network(other).logits, rtol=0, atol=0)
+    whole = fake(prototypes=False)
+    assert (whole(windows).logits - whole(other).logits).abs().max() > 1e-4
+
+
+def test_parameter_groups_share_the_network_out():
+    network = fake()
+    backbone, head = list(network.backbone_parameters()), list(network.head_parameters())
+    assert len(backbone) == 1
+    assert {id(p) for p in backbone} | {id(p) for p in head} == {
+        id(p) for p in network.parameters()
+    }
+    assert len(backbone) + len(head) == len(list(network.parameters()))
+
+
+def test_the_seed_decides_the_start_and_leaves_the_generator_alone():
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    one = start_network(ModelOptions(backbone="lite"), seed=1).state_dict()
+    assert torch.equal(torch.rand(3), expected)
+    again = start_network(ModelOptions(backbone="lite"), seed=1).state_dict()
+    assert all(torch.equal(one[name], again[name]) for name in one)
+    other = start_network(ModelOptions(backbone="lite"), seed=2)
+    assert not torch.equal(other.head.anatomy.weight, one["head.anatomy.weight"])
+    # The encoder is the same for every seed: stored embeddings stay valid.
+    assert torch.equal(other.backbone.projection.weight, one["backbone.projection.weight"])
+
+
+@pytest.mark.parametrize(
+    "shape", [(2, 512), (2, 2, 512), (2, 3, 511), (3, 3, 8, 8), (2, 1, 3, 8, 8)]
+)
+def test_other_shapes_are_refused(shape):
+    with pytest.raises(ModelError, match=r"array of shape .*windows of embeddings \(n, 3, 512\)"):
+        fake()(torch.zeros(shape))
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ({"backbone": "lite", "differential": True}, "no attention"),
+        ({"backbone": "lite", "download": True}, "belong to biomedclip"),
+        ({"bundle": "x", "download": True}, "not needed"),
+        ({"dropout": 1.0}, "dropout"),
+        ({"frames": 2}, "frames"),
+        ({"neighbor_step": 2}, "did you mean 'neighbour_step'"),
+    ],
+)
+def test_contradictory_options_are_refused(table, message):
+    with pytest.raises(ConfigError, match=message):
+        make_options(ModelOptions, table, "model.toml")
