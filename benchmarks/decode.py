@@ -4,12 +4,11 @@
 """
 
 import argparse
-import statistics
 import time
-from collections.abc import Callable
 
 import numpy as np
 
+from benchmarks._timing import timed
 from enteron.calibration.value import unfitted_thresholds
 from enteron.decode import PRESETS, decode
 from enteron.decode.evidence import base_rates
@@ -34,7 +33,7 @@ def main() -> None:
     seconds: dict[str, float] = {}
     for name, limit in (("paper", 0.5), ("transit", 1.0)):
         events = decode(scores, PRESETS[name], priors)
-        seconds[name] = timed(lambda name=name: decode(scores, PRESETS[name], priors))
+        seconds[name] = timed(lambda name=name: decode(scores, PRESETS[name], priors), ROUNDS)
         kept = "within" if seconds[name] <= limit else "NOT within"
         print(f"{name:8} {seconds[name]:6.3f} s   {kept} {limit} s   {len(events)} events")
     if arguments.no_loops:
@@ -61,16 +60,6 @@ def made_study() -> Scores:
             truth[start : start + 30, COLUMN[label]] = True
     values = simulate(truth, 1, base_rates(load_priors()), 0)
     return Scores("bench", FrameAxis(np.arange(ROWS)), values)
-
-
-def timed(work: Callable[[], object]) -> float:
-    """Median seconds of several runs."""
-    seconds = []
-    for _ in range(ROUNDS):
-        began = time.perf_counter()
-        work()
-        seconds.append(time.perf_counter() - began)
-    return statistics.median(seconds)
 
 
 if __name__ == "__main__":

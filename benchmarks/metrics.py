@@ -4,16 +4,15 @@ Uses the real event annotation where `../shared` has it, and events made on the 
 """
 
 import json
-import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from benchmarks._timing import ROUNDS, timed
 from enteron.galar.submission import parse_events
 from enteron.labels import LABELS, REGIONS
 from enteron.metrics.evaluation import evaluate
@@ -26,7 +25,6 @@ from tests.literal.temporal import temporal_map
 ROOT = Path(__file__).parents[1]
 REAL = ROOT.parent / "shared" / "galar" / "events-60.json"
 PREDICTED_EVENTS = 20_000
-ROUNDS = 5
 
 
 def main() -> None:
@@ -56,16 +54,6 @@ def main() -> None:
     print(f"every figure and interval  {1000 * whole:9.1f} ms")
     print(f"enteron evaluate, start-up and files included  {command:.2f} s")
     print(f"largest difference of the two scores: {difference:.1e}")
-
-
-def timed(work: Any, rounds: int = ROUNDS) -> float:
-    """Median seconds of several runs."""
-    seconds = []
-    for _ in range(rounds):
-        begin = time.perf_counter()
-        work()
-        seconds.append(time.perf_counter() - begin)
-    return statistics.median(seconds)
 
 
 def run_command(truth: str, prediction: str) -> None:

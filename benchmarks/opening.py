@@ -3,14 +3,13 @@
 The files are made on the spot: empty ones for the folder, since opening reads no picture.
 """
 
-import statistics
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
+from benchmarks._timing import ROUNDS, timed
 from enteron.galar.join import join_labels
 from enteron.galar.table import read_label_table
 from enteron.galar.truth import truth_events
@@ -19,7 +18,6 @@ from enteron.types import Unit
 from tests.making import label_rows, write_labels
 
 FRAMES = 130_000
-ROUNDS = 5
 
 
 def main() -> None:
@@ -44,16 +42,6 @@ def main() -> None:
         for step, work in steps.items():
             print(f"{step:22} {1000 * timed(work):8.1f} ms")
         print(f"coverage of the join   {100 * join_labels(table, images).coverage:.1f} %")
-
-
-def timed(work: Callable[[], object]) -> float:
-    """Median seconds of several runs."""
-    seconds = []
-    for _ in range(ROUNDS):
-        begin = time.perf_counter()
-        work()
-        seconds.append(time.perf_counter() - begin)
-    return statistics.median(seconds)
 
 
 if __name__ == "__main__":
