@@ -113,7 +113,7 @@ def broken(change: str) -> str:
     ("text", "said"),
     [
         ("{", "not JSON"),
-        ("[]", "hold a list"),
+        ("[]", "holds a list"),
         ("{}", "is missing"),
         (broken("missing label"), "'polyp' is missing"),
         (broken("unknown key"), "did you mean 'landmarks'"),

@@ -1,5 +1,6 @@
-"""Options: frozen values, each field explained where it is declared, read from TOML."""
+"""Options: frozen values, each field explained where it is declared, read from TOML or JSON."""
 
+import json
 import tomllib
 from pathlib import Path
 from typing import Any, TypeVar
@@ -35,6 +36,17 @@ def load_options(kind: type[OptionsT], path: Path) -> OptionsT:
             f"{path.name} is not TOML: {error}", "correct that line (strings need quotes)"
         ) from error
     return make_options(kind, table, path.name)
+
+
+def parse_json_options(kind: type[OptionsT], text: str, source: str, remedy: str) -> OptionsT:
+    """Options from the text of a JSON file that enteron wrote; `remedy` says how to get another."""
+    try:
+        table = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ConfigError(f"{source} is not JSON: {error}", remedy) from error
+    if not isinstance(table, dict):
+        raise ConfigError(f"{source} holds a {type(table).__name__}, not an object", remedy)
+    return make_options(kind, table, source)
 
 
 def make_options(kind: type[OptionsT], table: dict[str, Any], source: str) -> OptionsT:

@@ -28,9 +28,7 @@ class TemporalScore:
     @property
     def present_studies(self) -> NDArray[np.float64]:
         """(studies,) mean over the labels that the study's truth has; NaN where it has none."""
-        count = self.present.sum(axis=1)
-        total = np.where(self.present, self.ap, 0.0).sum(axis=1)
-        return np.where(count > 0, total / np.maximum(count, 1), np.nan)
+        return self._mean_where_present(axis=1)
 
     @property
     def labels(self) -> NDArray[np.float64]:
@@ -40,8 +38,11 @@ class TemporalScore:
     @property
     def present_labels(self) -> NDArray[np.float64]:
         """(17,) mean over the studies whose truth has the label; NaN where none has."""
-        count = self.present.sum(axis=0)
-        total = np.where(self.present, self.ap, 0.0).sum(axis=0)
+        return self._mean_where_present(axis=0)
+
+    def _mean_where_present(self, axis: int) -> NDArray[np.float64]:
+        count = self.present.sum(axis=axis)
+        total = np.where(self.present, self.ap, 0.0).sum(axis=axis)
         return np.where(count > 0, total / np.maximum(count, 1), np.nan)
 
     @property

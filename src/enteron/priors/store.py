@@ -5,7 +5,7 @@ import re
 from importlib import resources
 from pathlib import Path
 
-from enteron.config import make_options
+from enteron.config import parse_json_options
 from enteron.errors import ConfigError
 from enteron.files import write_text
 from enteron.priors.value import Priors
@@ -27,18 +27,7 @@ def load_priors(path: Path | None = None) -> Priors:
                 f"priors {name} cannot be read ({error})",
                 "make them with `enteron priors fit`, or give no file to use the packaged ones",
             ) from error
-    try:
-        table = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise ConfigError(
-            f"priors {name} are not JSON: {error}", "make them again with `enteron priors fit`"
-        ) from error
-    if not isinstance(table, dict):
-        raise ConfigError(
-            f"priors {name} hold a {type(table).__name__}, not an object",
-            "make them with `enteron priors fit`",
-        )
-    return make_options(Priors, table, name)
+    return parse_json_options(Priors, text, name, "make it again with `enteron priors fit`")
 
 
 def save_priors(priors: Priors, path: Path) -> None:
