@@ -252,6 +252,8 @@ class Film:
         fold = patient.fold * (0.35 if mark is not None and mark.label == "pylorus" else 1.0)
         view = View(camera, self._pose(i, mark, wall.region.radius), wall, fold, patient.relief)
         marks = self._paint(view, i, mark)
+        # What is labelled was seen by an annotator: neither fluid nor defocus may hide it.
+        labelled = mark is not None or bool(marks.any())
         light, glint = np.empty_like(view.distance), np.empty_like(view.distance)
         picture = np.empty_like(view.point)
         lamp = np.array([0.05, -0.04, 0.0], F32)
