@@ -265,7 +265,7 @@ class Film:
         hue = float(veil.hue[i])
         clear, murky = np.array([0.72, 0.58, 0.22]), np.array([0.40, 0.36, 0.13])
         fog = np.append(
-            clear * (1 - hue) + murky * hue, min(float(veil.fog[i]), 0.3 if marks.any() else 9)
+            clear * (1 - hue) + murky * hue, min(float(veil.fog[i]), 0.3 if labelled else 9)
         )
         lamp_tone = self._tables[name][-1] / self._tables[name][-1].max()
         swirl = swirls(camera.side, float(self._motion.activity[i]), float(veil.hue[i]))
@@ -274,7 +274,7 @@ class Film:
             np.array(ABSORBED, F32), lamp_tone, fog.astype(F32), swirl, F32(gain), picture,
         )  # fmt: skip
         bubble(picture, float(veil.bubbles[i]), float(self._motion.activity[i]), marks)
-        return defocus(picture, min(float(veil.blur[i]), 0.8 if marks.any() else 9.0))
+        return defocus(picture, min(float(veil.blur[i]), 0.8 if labelled else 9.0))
 
     def _is_outside(self, i: int) -> bool:
         """Some recordings begin before the capsule is swallowed."""
