@@ -38,6 +38,10 @@ class Preprocessing(Options):
 
     def apply(self, pictures: torch.Tensor) -> torch.Tensor:
         """Pictures (n, 3, height, width), uint8 RGB, to (n, 3, size, size) float32."""
+        return self.normalise(self.square(pictures))
+
+    def square(self, pictures: torch.Tensor) -> torch.Tensor:
+        """Pictures (n, 3, height, width), uint8 RGB, to (n, 3, size, size), still uint8."""
         if pictures.dtype != torch.uint8 or pictures.ndim != 4 or pictures.shape[1] != 3:
             raise ModelError(
                 f"pictures have shape {tuple(pictures.shape)} and type {pictures.dtype}",
@@ -52,10 +56,13 @@ class Preprocessing(Options):
                 pictures, size=target, mode=self.interpolation, antialias=True, align_corners=False
             )
         top, left = round((target[0] - self.size) / 2), round((target[1] - self.size) / 2)
-        square = pictures[:, :, top : top + self.size, left : left + self.size]
-        mean = torch.tensor(self.mean, device=square.device).view(3, 1, 1)
-        std = torch.tensor(self.std, device=square.device).view(3, 1, 1)
-        return (square.float() / 255 - mean) / std
+        return pictures[:, :, top : top + self.size, left : left + self.size]
+
+    def normalise(self, squares: torch.Tensor) -> torch.Tensor:
+        """Squares (n, 3, size, size), uint8, to float32 as the backbone wants them."""
+        mean = torch.tensor(self.mean, device=squares.device).view(3, 1, 1)
+        std = torch.tensor(self.std, device=squares.device).view(3, 1, 1)
+        return (squares.float() / 255 - mean) / std
 
     def _target(self, height: int, width: int) -> tuple[int, int]:
         """Height and width after resizing, before the middle is cut out."""

@@ -1,0 +1,1 @@
+"""Inference: frames to embeddings, embeddings to probabilities, each frame encoded once."""
