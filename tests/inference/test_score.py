@@ -32,8 +32,9 @@ def stored(rows, unreadable=(), probes=(), seed=0):
 def network(**options):
     made = start_network(ModelOptions(backbone="vit-tiny", **options)).eval()
     with torch.no_grad():  # a fresh BatchNorm would hide what it does
-        made.head.excitation.norm.running_mean.normal_()
-        made.head.excitation.norm.running_var.uniform_(0.5, 2.0)
+        buffers = dict(made.head.excitation.norm.named_buffers())
+        buffers["running_mean"].normal_()
+        buffers["running_var"].uniform_(0.5, 2.0)
     return made
 
 
@@ -72,7 +73,7 @@ def test_without_flips_only_the_plain_view_counts():
 
 def test_unreadable_frames_are_as_if_they_had_not_been_stored():
     net, embeddings = network(), stored(12, unreadable=(0, 5, 6, 11))
-    scores = score_study(net, embeddings, times=np.arange(12) * 0.5)
+    scores = score_study(net, embeddings, times=np.linspace(0, 5.5, 12))
     kept = embeddings.readable
     source = np.arange(8, dtype=np.int32)
     without = Embeddings(embeddings.record, kept * 5, source, embeddings.features[kept])
