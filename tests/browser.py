@@ -25,7 +25,11 @@ FLAGS = (
 
 def chromium() -> str | None:
     """Where Chromium is, or None."""
-    return shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    return (
+        shutil.which("chromium")
+        or shutil.which("chromium-browser")
+        or shutil.which("google-chrome")
+    )
 
 
 class BrowserError(RuntimeError):
@@ -123,7 +127,13 @@ class Browser:
         return json.loads(message)
 
     def open(
-        self, path: Path, width: int = 1280, height: int = 900, *, dark: bool = False, scale: float = 1
+        self,
+        path: Path,
+        width: int = 1280,
+        height: int = 900,
+        *,
+        dark: bool = False,
+        scale: float = 1,
     ) -> "Tab":
         """Load a file in a new tab."""
         return Tab(self, path, width, height, dark, scale)
@@ -254,5 +264,3 @@ class Tab:
 
     def close(self) -> None:
         self._browser.call("Target.closeTarget", targetId=self._target)
-
-

@@ -1,14 +1,16 @@
 """Pictures inside the page: as data, within a budget of bytes, the most important first."""
 
 from base64 import b64encode
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from enteron.report.field_of_view import field_of_view, masked
-from enteron.report.pictures import Chosen, SavedPictures, encode_jpeg, picture_name, read_index
+from enteron.report.field_of_view import Mask, field_of_view, masked
+from enteron.report.pictures import SAMPLES, Chosen, encode_jpeg, picture_name, read_index
 from enteron.study.picture import UnreadablePictureError, decode_picture
+from enteron.study.source import RGB
 
 BUDGET: Final = 7_500_000  # characters of base64: with the curves the page stays below 12 MB
 
@@ -46,12 +48,13 @@ def load_album(folder: Path, chosen: Chosen, *, device_text: bool, budget: int =
     unreadable = dict(saved.unreadable)
     pictures: dict[int, Picture] = {}
     left_out = spent = 0
+    masks = {} if saved.masked or device_text else _masks(place)
     for frame in _by_importance(chosen):
         path = place / picture_name(frame)
         if frame in pictures or frame in unreadable or not path.is_file():
             continue
         try:
-            data = _bytes(path, saved, device_text)
+            data = _bytes(path, masks)
         except (OSError, UnreadablePictureError) as error:
             unreadable[frame] = str(error)
             continue
@@ -70,10 +73,23 @@ def _by_importance(chosen: Chosen) -> list[int]:
     return [frame for group in groups for frame in group]
 
 
-def _bytes(path: Path, saved: SavedPictures, device_text: bool) -> bytes:
-    """A JPEG as it may be shown; what was saved is decoded, since a damaged one must be told."""
+def _bytes(path: Path, masks: dict[tuple[int, ...], Mask]) -> bytes:
+    """A JPEG as it may be shown; all are decoded, since a damaged one must be told."""
     data = path.read_bytes()
     image = decode_picture(data)
-    if saved.masked or device_text:
+    if image.shape not in masks:
         return data
-    return encode_jpeg(masked(image, field_of_view([image])))
+    return encode_jpeg(masked(image, masks[image.shape]))
+
+
+def _masks(place: Path) -> dict[tuple[int, ...], Mask]:
+    """For every size of picture its field of view, from all pictures that were saved unmasked."""
+    by_size: dict[tuple[int, ...], list[RGB]] = defaultdict(list)
+    for path in sorted(place.glob("frame_*.jpg")):
+        try:
+            image = decode_picture(path.read_bytes())
+        except (OSError, UnreadablePictureError):
+            continue  # told when it is its turn to be shown
+        if len(by_size[image.shape]) < SAMPLES:
+            by_size[image.shape].append(image)
+    return {size: field_of_view(images) for size, images in by_size.items()}

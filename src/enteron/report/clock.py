@@ -48,10 +48,10 @@ class Clock:
         return (frame - float(self.axis.frames[0])) / self.rate
 
     def at(self, frame: int) -> str:
-        """A moment: 'frame 12,345 · 1:02:51'."""
+        """A moment: 'frame 12,345 (1:02:51)'."""
         seconds = self.seconds(frame)
         number = f"{self.word} {frame:,}"
-        return number if seconds is None else f"{number} · {stamp(seconds)}"
+        return number if seconds is None else f"{number} ({stamp(seconds)})"
 
     def stamp(self, frame: int) -> str | None:
         """The time alone, or None."""

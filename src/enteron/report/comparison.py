@@ -108,7 +108,9 @@ def _scores(figures: dict[str, Any]) -> tuple[ScoreRow, ...]:
         ("labels that the study shows, only", "present"),
         ("the same, events not cut at every change", "present_merged"),
     )
-    return tuple(ScoreRow(name, *(figures[key][at] for at in ("0.5", "0.95"))) for name, key in rows)
+    return tuple(
+        ScoreRow(name, *(figures[key][at] for at in ("0.5", "0.95"))) for name, key in rows
+    )
 
 
 def _labels(figures: dict[str, Any]) -> tuple[LabelRow, ...]:

@@ -47,9 +47,7 @@ def completeness_panel(clock: Clock, run: RunFacts) -> CompletenessPanel:
     same = min(run.redundant.count, total - bad) if run.redundant else 0
     parts = [Part("looked at one by one", total - bad - same, (total - bad - same) / total, "read")]
     if run.redundant is not None:
-        parts.append(
-            Part("taken from an almost equal neighbour", same, same / total, "redundant")
-        )
+        parts.append(Part("taken from an almost equal neighbour", same, same / total, "redundant"))
     if run.unreadable is not None:
         parts.append(Part("could not be read", bad, bad / total, "unreadable"))
     frames = run.unreadable.frames if run.unreadable else ()

@@ -74,7 +74,7 @@ def facts_panel(reading: StoredReading, clock: Clock) -> FactsPanel:
         trained=_listed(model.trained_on if model else {}),
         results=_listed(model.results if model else {}),
         run=(
-            Fact("Command", run.command or NOT_SAID),
+            Fact("Command", NOT_SAID if run.command is None else without_folders(run.command)),
             Fact("Decoder preset", run.preset or NOT_SAID),
             *((Fact("Runtime", _runtime(runtime.name, runtime.why)),) if runtime else ()),
             *(
@@ -87,9 +87,14 @@ def facts_panel(reading: StoredReading, clock: Clock) -> FactsPanel:
         timings=tuple(
             Fact(name.capitalize(), f"{seconds:.1f} s") for name, seconds in run.timings.items()
         ),
-        time_note=_time_note(clock, run.rate_note),
+        time_note=_time_note(clock),
         scaling=run.scaling,
     )
+
+
+def without_folders(command: str) -> str:
+    """A command with its files and folders by their last name only: paths may name patients."""
+    return " ".join(word.rstrip("/").rsplit("/", 1)[-1] for word in command.split())
 
 
 def _runtime(name: str | None, why: str | None) -> str:
@@ -103,30 +108,32 @@ def _study(reading: StoredReading, clock: Clock) -> tuple[Fact, ...]:
     lasted = clock.lasting(first, int(axis.ends()[-1])) if clock.known else "not known"
     pace = NOT_SAID
     if clock.rate is not None:
-        pace = f"{clock.rate:g} a second" + (" (assumed)" if clock.assumed else "")
+        pace = f"{clock.rate:g} a second"
+        if note := reading.run.rate_note:
+            pace = f"{clock.rate:g} a second ({note})"
     elif clock.times is not None:
         pace = "as the study states them"
     return (
         Fact("Study", reading.study),
         Fact(f"{clock.word.capitalize()}s scored", f"{len(axis):,}"),
-        Fact("Numbered", f"{first:,} to {last:,}" + (f", every {axis.step}th" if axis.step > 1 else "")),
+        Fact(
+            "Numbered",
+            f"{first:,} to {last:,}" + (f", every {axis.step}th" if axis.step > 1 else ""),
+        ),
         Fact("Duration", lasted),
         Fact("Frame times", pace),
     )
 
 
-def _time_note(clock: Clock, note: str | None) -> str:
+def _time_note(clock: Clock) -> str:
     if not clock.known:
         return (
             f"The frame rate of this study is not known, so positions and durations are counted in "
             f"{clock.word}s."
         )
     if clock.assumed:
-        rate = "" if clock.rate is None else f" ({clock.rate:g} frames a second)"
-        return (
-            f"Times rest on an assumed frame rate{rate}; frame numbers are exact. "
-            + (f"{note[0].upper()}{note[1:]}." if note and len(note) > 12 else "")
-        ).strip()
+        rate = "rate" if clock.rate is None else f"rate of {clock.rate:g} frames a second"
+        return f"Times rest on an assumed {rate}; {clock.word} numbers are exact."
     return "Times count from the first frame of the study."
 
 
@@ -159,7 +166,9 @@ def _headline(events: Sequence[DecodedEvent]) -> str:
     if not events:
         return "The model reports nothing in this study: neither a region, nor a landmark, nor a finding."
     if not findings:
-        seen = f"{counted(len(regions), 'region')} recognised" if regions else "No region recognised"
+        seen = (
+            f"{counted(len(regions), 'region')} recognised" if regions else "No region recognised"
+        )
         return f"{seen}, and no finding reported."
     kinds = len({event.label for event in findings})
     what = counted(len(findings), "possible finding")

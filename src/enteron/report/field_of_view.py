@@ -102,7 +102,10 @@ def _open_corners(keep: Mask) -> Mask:
     tall, wide = round(CORNER[1] * height), round(CORNER[0] * width)
     probe = max(2, round(0.06 * _side(keep)))
     for rows, probe_rows in ((np.s_[:tall], np.s_[:probe]), (np.s_[-tall:], np.s_[-probe:])):
-        for columns, probe_columns in ((np.s_[:wide], np.s_[:probe]), (np.s_[-wide:], np.s_[-probe:])):
+        for columns, probe_columns in (
+            (np.s_[:wide], np.s_[:probe]),
+            (np.s_[-wide:], np.s_[-probe:]),
+        ):
             if keep[probe_rows, probe_columns].any():
                 boxes[rows, columns] = True
     return boxes

@@ -58,9 +58,7 @@ class SurenessPanel:
     calibrated: bool | None
 
 
-def sureness_panel(
-    events: Sequence[DecodedEvent], scores: Scores, run: RunFacts
-) -> SurenessPanel:
+def sureness_panel(events: Sequence[DecodedEvent], scores: Scores, run: RunFacts) -> SurenessPanel:
     """Confidence of landmarks and findings; certainty about the region, frame by frame."""
     judged = [
         (number, event, event.score)

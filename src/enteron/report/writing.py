@@ -22,15 +22,21 @@ FILE = "report.html"
 
 
 def write_report(
-    folder: Path, *, truth: Annotation[FrameUnit] | None = None, device_text: bool = False
+    folder: Path,
+    *,
+    truth: Annotation[FrameUnit] | None = None,
+    device_text: bool = False,
+    scores_file: Path | None = None,
 ) -> Path:
     """Write `report.html` from scores.parquet, events.json, run.json and pictures/ of a reading.
 
     With `truth`, of the same study, annotated events stand beside the predicted ones. Text that
-    the recorder burnt into the pictures is removed unless `device_text`.
+    the recorder burnt into the pictures is removed unless `device_text`. `scores_file` stands in
+    for scores.parquet where decoding left the scores elsewhere.
     """
     path = folder / FILE
-    write_text(path, render(make_page(load_reading(folder), truth, device_text=device_text)))
+    reading = load_reading(folder, scores_file)
+    write_text(path, render(make_page(reading, truth, device_text=device_text)))
     return path
 
 
