@@ -164,7 +164,7 @@ def _headline(events: Sequence[DecodedEvent]) -> str:
     findings = [event for event in events if event.label in FINDINGS]
     regions = [r for r in REGIONS if any(event.label == r for event in events)]
     if not events:
-        return "The model reports nothing in this study: neither a region, nor a landmark, nor a finding."
+        return "The model reports nothing in this study: no region, no landmark, no finding."
     if not findings:
         seen = (
             f"{counted(len(regions), 'region')} recognised" if regions else "No region recognised"

@@ -89,7 +89,8 @@ def _card(number: int, event: DecodedEvent, clock: Clock, chosen: Chosen, album:
     elif picture is None:
         note = "No picture was saved."
     shown = None if picture is None else picture.frame
-    others = (frame for frame in sorted({*around, *([best] if best else [])}) if frame != shown)
+    wanted = set(around) if best is None else {best, *around}
+    others = sorted(wanted - {shown})
     return _made(number, event, clock, picture, note, album.all_of(others))
 
 

@@ -21,6 +21,7 @@ from enteron.report.sureness import SurenessPanel
 from enteron.report.timeline import TimelinePanel
 from enteron.report.transit import TransitPanel
 
+NONE = "\u2013"
 SCRIPTS = ("theme.js", "curves.js", "timeline.js", "gallery.js")
 
 
@@ -89,4 +90,4 @@ def _percent(value: float) -> str:
 
 
 def _figure(value: float | None, digits: int = 2) -> str:
-    return "–" if value is None else f"{value:.{digits}f}"
+    return NONE if value is None else f"{value:.{digits}f}"

@@ -12,9 +12,15 @@ const timeline = (() => {
   const axis = tracks.querySelector("canvas[data-axis]");
   const marks = [...tracks.querySelectorAll(".mark")];
   const markOf = new Map(marks.map((mark) => [mark.dataset.event, mark]));
-  const reach = Math.max(1, study.length / (8 * study.step)); // deepest zoom: eight rows
+  const fields = [...tracks.querySelectorAll(".field")];
+  const line = document.getElementById("cursor");
+  const lane = tracks.querySelector(".transit-lane");
+  // Deepest zoom: eight rows across, and no field wider than browsers can lay out.
+  const reach = Math.max(1, Math.min(study.length / (8 * study.step), 1.5e7 / Math.max(600, screen.width)));
   let x = 0, z = 1, cursor = -1, waiting = false;
 
+  const place = (mark) => ({ a: Number(mark.style.getPropertyValue("--a")), w: Number(mark.style.getPropertyValue("--w")) });
+  const stays = marks.filter((mark) => mark.matches(".stay")).map((mark) => ({ ...place(mark), name: mark.textContent }));
   const clamp = (value, low, high) => Math.min(Math.max(value, low), high);
   const view = () => ({ x, z });
   const setView = (left, zoom) => {
@@ -37,8 +43,6 @@ const timeline = (() => {
     const width = Math.max(1, Math.round(box.width * scale)), height = Math.max(1, Math.round(box.height * scale));
     if (canvas.width !== width || canvas.height !== height) { canvas.width = width; canvas.height = height; }
     const pen = canvas.getContext("2d");
-    pen.setTransform(1, 0, 0, 1, 0, 0);
-    pen.clearRect(0, 0, width, height);
     return { pen, width, height, visible: box.width > 0 };
   };
 
@@ -59,36 +63,50 @@ const timeline = (() => {
     return columns.get(width);
   };
 
+  // Pixels are written one by one: filling a path of a thousand corners takes ten times as long.
+  const colours = new Map();
+  const colourOf = (canvas) => {
+    if (!colours.has(canvas)) {
+      const hex = getComputedStyle(canvas).getPropertyValue("--line").trim();
+      const [red, green, blue] = [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
+      colours.set(canvas, (blue << 16) | (green << 8) | red);
+    }
+    return colours.get(canvas);
+  };
   const drawCurve = (canvas, scale) => {
     const { pen, width, height, visible } = fitted(canvas, scale);
     if (!visible) return;
-    const label = Number(canvas.dataset.column);
     const { from, to } = rowsOf(width);
     const level = study.levelFor(study.rows / z / width);
-    const most = new Path2D(), least = new Path2D();
-    let open = false;
-    for (let p = 0; p <= width; p++) {
-      if (p === width || from[p] < 0) {
-        if (open) { most.lineTo(p, height); least.lineTo(p, height); open = false; }
-        continue;
+    const { size, count, low, high } = level;
+    const base = Number(canvas.dataset.column) * count;
+    const picture = pen.createImageData(width, height);
+    const pixels = new Uint32Array(picture.data.buffer); // 0xAABBGGRR on every machine in use
+    const colour = colourOf(canvas);
+    const dark = (0xe6000000 | colour) >>> 0, pale = (0x6b000000 | colour) >>> 0;
+    for (let p = 0; p < width; p++) {
+      if (from[p] < 0) continue;
+      const first = Math.min(count - 1, Math.floor(from[p] / size));
+      const last = Math.min(count, Math.max(first + 1, Math.ceil(to[p] / size)));
+      let least = 255, most = 0;
+      for (let i = base + first; i < base + last; i++) {
+        if (low[i] < least) least = low[i];
+        if (high[i] > most) most = high[i];
       }
-      const [low, high] = study.range(label, from[p], to[p], level);
-      if (!open) { most.moveTo(p, height); least.moveTo(p, height); open = true; }
-      const top = height * (1 - high / 255), bottom = height * (1 - low / 255);
-      most.lineTo(p, top); most.lineTo(p + 1, top);
-      least.lineTo(p, bottom); least.lineTo(p + 1, bottom);
+      const top = height - Math.round(height * most / 255), middle = height - Math.round(height * least / 255);
+      let at = top * width + p, row = top;
+      for (; row < middle; row++, at += width) pixels[at] = pale;
+      for (; row < height; row++, at += width) pixels[at] = dark;
     }
-    const colour = getComputedStyle(canvas).getPropertyValue("--line");
-    pen.fillStyle = colour;
-    pen.globalAlpha = 0.42; pen.fill(most);
-    pen.globalAlpha = 0.9; pen.fill(least);
-    pen.globalAlpha = 1;
+    pen.putImageData(picture, 0, 0);
   };
 
   const STEPS_TIME = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 28800];
   const drawAxis = (scale) => {
     const { pen, width, height, visible } = fitted(axis, scale);
     if (!visible) return;
+    pen.setTransform(1, 0, 0, 1, 0, 0);
+    pen.clearRect(0, 0, width, height);
     pen.scale(scale, scale);
     const wide = width / scale, tall = height / scale;
     const style = getComputedStyle(axis);
@@ -118,9 +136,11 @@ const timeline = (() => {
 
   const draw = (scale = window.devicePixelRatio || 1) => {
     columns.clear();
-    tracks.style.setProperty("--x", x);
-    tracks.style.setProperty("--z", z);
-    tracks.style.setProperty("--cur", cursor);
+    for (const field of fields) {
+      field.style.left = `${-100 * x * z}%`;
+      field.style.width = `${100 * z}%`;
+    }
+    placeCursor();
     stripWindow.style.display = z > 1.001 ? "block" : "none";
     stripWindow.style.left = `${100 * x}%`;
     stripWindow.style.width = `${100 / z}%`;
@@ -133,9 +153,14 @@ const timeline = (() => {
     const time = study.seconds(frame);
     return `${study.word} ${grouped(frame)}` + (time === null ? "" : ` · ${clockText(time)}`);
   };
+  const placeCursor = () => {
+    const at = (cursor - x) * z;
+    line.hidden = cursor < 0 || at < 0 || at > 1;
+    if (!line.hidden) line.style.transform = `translateX(${lane.offsetLeft + at * lane.clientWidth}px)`;
+  };
   const read = (share) => {
     cursor = clamp(share, 0, 1);
-    tracks.style.setProperty("--cur", cursor);
+    placeCursor();
     const frame = Math.min(study.end - 1, Math.floor(study.first + cursor * study.length));
     const row = study.rowAt(frame);
     readout.replaceChildren();
@@ -148,17 +173,13 @@ const timeline = (() => {
       here.push([study.range(label, row, row + 1, study.levels[0])[1] / 255, label]);
     }
     const region = here.slice(0, 5).sort((a, b) => b[0] - a[0])[0];
-    const stay = [...document.querySelectorAll(".stay")].find((mark) => {
-      const a = Number(mark.style.getPropertyValue("--a"));
-      return a <= cursor && cursor < a + Number(mark.style.getPropertyValue("--w"));
-    });
-    const where = stay ? stay.textContent : "no region";
+    const stay = stays.find(({ a, w }) => a <= cursor && cursor < a + w);
+    const where = stay ? stay.name : "no region";
     const top = here.slice(5).sort((a, b) => b[0] - a[0]).slice(0, 3).filter((pair) => pair[0] >= 0.05);
     readout.append(` · ${where} (likeliest here: ${names[region[1]]} ${region[0].toFixed(2)})`);
     for (const [value, label] of top) readout.append(` · ${names[label]} ${value.toFixed(2)}`);
   };
 
-  const lane = tracks.querySelector(".transit-lane");
   const shareAt = (clientX) => {
     const box = lane.getBoundingClientRect();
     return x + clamp((clientX - box.left) / box.width, 0, 1) / z;
@@ -261,10 +282,6 @@ const timeline = (() => {
   for (const row of tracks.querySelectorAll(".lane")) {
     [...row.querySelectorAll(".mark")].forEach((mark, place) => { mark.tabIndex = place === 0 ? 0 : -1; });
   }
-  const place = (mark) => {
-    const a = Number(mark.style.getPropertyValue("--a")), w = Number(mark.style.getPropertyValue("--w"));
-    return { a, w };
-  };
   const reveal = (mark) => {
     const { a, w } = place(mark);
     if (a + w < x || a > x + 1 / z) setView(a + w / 2 - 0.5 / z, z);
@@ -326,7 +343,7 @@ const timeline = (() => {
   strip.addEventListener("pointerdown", (event) => { strip.setPointerCapture(event.pointerId); jump(event); });
   strip.addEventListener("pointermove", (event) => { if (strip.hasPointerCapture(event.pointerId)) jump(event); });
 
-  document.addEventListener("themechange", () => schedule());
+  document.addEventListener("themechange", () => { colours.clear(); schedule(); });
   new ResizeObserver(() => schedule()).observe(tracks);
   const more = document.getElementById("more-curves");
   more.addEventListener("toggle", () => schedule());
@@ -335,11 +352,13 @@ const timeline = (() => {
   addEventListener("beforeprint", () => {
     before = { x, z, cursor, open: more.open };
     x = 0; z = 1; cursor = -1; more.open = true;
+    colours.clear();
     draw(3);
   });
   addEventListener("afterprint", () => {
     if (!before) return;
     ({ x, z, cursor } = before); more.open = before.open; before = null;
+    colours.clear();
     schedule();
   });
   draw();
