@@ -36,7 +36,9 @@ def field_of_view(frames: Sequence[RGB]) -> Mask:
     keep = _outline(shown)
     if len(frames) >= ENOUGH:
         keep &= ~_writing_inside(grey)
-    return keep & ~_open_corners(keep)
+        return keep & ~_corners(keep, everywhere=False)
+    # From a few frames writing over tissue cannot be told: the corners are not to be trusted.
+    return keep & ~_corners(keep, everywhere=True)
 
 
 def masked(frame: RGB, keep: Mask) -> RGB:
@@ -95,8 +97,11 @@ def _writing_inside(grey: NDArray[np.uint8]) -> Mask:
     return cv2.dilate(lines, _disc(0.03 * side)) > 0
 
 
-def _open_corners(keep: Mask) -> Mask:
-    """Boxes in those corners that the field of view reaches: no border tells text from tissue."""
+def _corners(keep: Mask, *, everywhere: bool) -> Mask:
+    """Boxes in the corners that recorders write into: all four, or those without a black border.
+
+    Where the field of view reaches into the corner itself, nothing tells text from tissue.
+    """
     height, width = keep.shape
     boxes = np.zeros_like(keep)
     tall, wide = round(CORNER[1] * height), round(CORNER[0] * width)
@@ -106,6 +111,6 @@ def _open_corners(keep: Mask) -> Mask:
             (np.s_[:wide], np.s_[:probe]),
             (np.s_[-wide:], np.s_[-probe:]),
         ):
-            if keep[probe_rows, probe_columns].any():
+            if everywhere or keep[probe_rows, probe_columns].any():
                 boxes[rows, columns] = True
     return boxes
