@@ -111,7 +111,12 @@ def test_phantom_devices(name, monkeypatch):
     clean = frames()
     assert (sum(map(differing, written, clean)) > 0) == (name != "olympus")
     keep = field_of_view(written)
-    assert sum(differing(masked(a, keep), masked(b, keep)) for a, b in zip(written, clean)) == 0
+    assert (
+        sum(
+            differing(masked(a, keep), masked(b, keep)) for a, b in zip(written, clean, strict=True)
+        )
+        == 0
+    )
     assert keep.mean() > 0.55
 
 
@@ -126,7 +131,9 @@ def test_writing_over_the_tissue_itself():
         cv2.putText(frame, NAME, (120, 60), font, 0.5, (255, 255, 255), 2, cv2.LINE_AA)
         written.append(_small(frame))
     keep = field_of_view(written)
-    left = max(differing(masked(a, keep), masked(b, keep)) for a, b in zip(written, clean))
+    left = max(
+        differing(masked(a, keep), masked(b, keep)) for a, b in zip(written, clean, strict=True)
+    )
     assert differing(written[0], clean[0]) > 400
     assert left == 0
     assert keep.mean() > 0.6

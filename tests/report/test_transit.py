@@ -1,4 +1,4 @@
-"""Transit times: reached, not reached, unknown. A letter is ten frames; '.' no region, '_' a gap."""
+"""Transit times, on drawn studies: a letter is ten frames, '.' no region, '_' a gap."""
 
 from itertools import groupby
 

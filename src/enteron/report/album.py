@@ -47,7 +47,8 @@ def load_album(folder: Path, chosen: Chosen, *, device_text: bool, budget: int =
     saved = read_index(place)
     unreadable = dict(saved.unreadable)
     pictures: dict[int, Picture] = {}
-    left_out = spent = 0
+    left_out: set[int] = set()
+    spent = 0
     masks = {} if saved.masked or device_text else _masks(place)
     for frame in _by_importance(chosen):
         path = place / picture_name(frame)
@@ -60,11 +61,11 @@ def load_album(folder: Path, chosen: Chosen, *, device_text: bool, budget: int =
             continue
         uri = "data:image/jpeg;base64," + b64encode(data).decode()
         if spent + len(uri) > budget:
-            left_out += 1
+            left_out.add(frame)
             continue
         spent += len(uri)
         pictures[frame] = Picture(frame, uri)
-    return Album(pictures, unreadable, left_out, saved.masked or not device_text)
+    return Album(pictures, unreadable, len(left_out), saved.masked or not device_text)
 
 
 def _by_importance(chosen: Chosen) -> list[int]:
