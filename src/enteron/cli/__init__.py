@@ -10,8 +10,10 @@ from enteron.cli import (
     decode,
     demo,
     evaluate,
+    export,
     phantom,
     priors,
+    report,
     tune,
     validate,
 )
@@ -31,6 +33,8 @@ app.command()(phantom.phantom)
 app.command()(check.check)
 app.command()(decode.decode)
 app.command()(tune.tune)
+app.command()(report.report)
+app.command()(export.export)
 app.command()(evaluate.evaluate)
 app.command()(validate.validate)
 app.command()(bench.bench)
