@@ -1,0 +1,73 @@
+"""The frozen regime's source: windows of features that were stored once."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from enteron.errors import StudyError
+from enteron.training.batches import Batch, Draw, clip_rows, targets_of
+from enteron.training.samples import Samples, StudySamples
+
+PLAIN = 0
+"""The view of the pictures as they are comes first."""
+
+
+@dataclass(frozen=True)
+class StoredStudy:
+    """A study's features beside its samples."""
+
+    samples: StudySamples
+    features: NDArray[np.floating]  # (stored frames, views, 512), in memory or mapped
+    readable: NDArray[np.bool_]  # (stored frames,)
+
+
+class StoredWindows:
+    """Windows straight from arrays. A sample whose window has an unreadable frame is left out."""
+
+    def __init__(self, studies: Sequence[StoredStudy], frames: int, step: int) -> None:
+        self._frames, self._step = frames, step
+        self._features = [study.features for study in studies]
+        self.unreadable: set[tuple[str, int]] = set()
+        self.samples = Samples([self._usable(study) for study in studies])
+
+    def _usable(self, stored: StoredStudy) -> StudySamples:
+        samples = stored.samples
+        if len(stored.features) != samples.stored.size:
+            raise StudyError(
+                f"study {samples.study} has {samples.stored.size} frames, its stored features "
+                f"{len(stored.features)}",
+                "delete the stored features of that study and run again",
+            )
+        rows = clip_rows(samples.rows, self._frames, self._step)
+        broken = ~stored.readable[rows].all(axis=1)
+        frames = samples.stored[samples.rows[broken]]
+        self.unreadable.update((samples.study, int(frame)) for frame in frames)
+        return samples.without(broken)
+
+    def batches(self, draws: Sequence[Draw]) -> Iterator[Batch]:
+        """A batch for every draw; a seed chooses among the stored views."""
+        for draw in draws:
+            windows = torch.from_numpy(self._windows(draw))
+            yield Batch(draw.samples, windows, targets_of(self.samples, draw.samples))
+
+    def prepare(self, inputs: torch.Tensor) -> torch.Tensor:
+        return inputs
+
+    def _windows(self, draw: Draw) -> NDArray[np.float32]:
+        """(n, frames, 512), gathered study by study."""
+        rows = clip_rows(self.samples.row[draw.samples], self._frames, self._step)
+        width = self._features[0].shape[2]
+        made = np.empty((len(rows), self._frames, width), np.float32)
+        place = self.samples.study[draw.samples]
+        for number in np.unique(place):
+            mine = np.flatnonzero(place == number)
+            features = self._features[number]
+            if draw.seeds is None:
+                view = np.full(mine.size, PLAIN)
+            else:
+                view = draw.seeds[mine] % features.shape[1]
+            made[mine] = features[rows[mine], view[:, None]]
+        return made
