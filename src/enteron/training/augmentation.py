@@ -1,7 +1,6 @@
 """Random changes of pictures, one draw for all frames of a clip (decision 14)."""
 
 import torch
-from torch import nn
 
 from enteron.model import torchvision_operators
 from enteron.training.options import AugmentationOptions
@@ -15,7 +14,7 @@ class Augmentation:
         torchvision_operators.declare()
         from torchvision.transforms import v2
 
-        steps: list[nn.Module] = [
+        steps = [
             v2.RandomResizedCrop(size, scale=options.scale, ratio=options.ratio, antialias=True),
             v2.RandomHorizontalFlip(options.horizontal),
             v2.RandomVerticalFlip(options.vertical),

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from enteron.model.windows import window_rows
 from enteron.training.samples import Samples
 
 
@@ -50,10 +51,10 @@ class Source(Protocol):
         ...
 
 
-def clip_rows(rows: NDArray[np.int64], frames: int, step: int) -> NDArray[np.int64]:
-    """Stored rows (n, frames) of the clips that end at `rows`, clamped at the first (decision 1)."""
-    back = np.arange(frames - 1, -1, -1, dtype=np.int64) * step
-    return np.maximum(rows[:, None] - back, 0)
+def clip_rows(samples: Samples, frames: int, step: int) -> NDArray[np.int64]:
+    """Stored rows (n, frames) of every sample's clip (decision 1)."""
+    rows = [window_rows(study.stored.size, step, frames)[study.rows] for study in samples.studies]
+    return np.concatenate([np.empty((0, frames), np.int64), *rows])
 
 
 def targets_of(samples: Samples, chosen: NDArray[np.int64]) -> torch.Tensor:

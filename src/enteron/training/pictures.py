@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import cv2
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset
 
 from enteron.errors import EnteronError
@@ -47,6 +48,7 @@ class PictureClips:
         self.samples = samples
         self.unreadable: set[tuple[str, int]] = set()
         self._studies = studies
+        self._rows = clip_rows(samples, options.frames, options.step)
         self._options = options
         self._workers = workers
 
@@ -54,7 +56,7 @@ class PictureClips:
         """A batch for every draw, in order, read ahead by the workers."""
         for study in self._studies:
             study.close()  # an open video must not be shared between processes
-        reader = _Reader(self.samples, self._studies, self._options, draws)
+        reader = _Reader(self._studies, self.samples.study, self._rows, self._options, draws)
         ahead = AHEAD if self._workers else None
         # One item is a whole batch, so nothing is collated and little is sent between processes.
         loader = DataLoader(
@@ -82,12 +84,13 @@ class PictureClips:
 class _Reader(Dataset[_Read]):
     def __init__(
         self,
-        samples: Samples,
         studies: Sequence[Study],
+        study: NDArray[np.int64],  # (n,) of every sample
+        rows: NDArray[np.int64],  # (n, frames)
         options: ClipOptions,
         draws: Sequence[Draw],
     ) -> None:
-        self._samples, self._studies, self._options = samples, studies, options
+        self._studies, self._study, self._rows, self._options = studies, study, rows, options
         self._draws = draws
 
     def __len__(self) -> int:
@@ -101,11 +104,13 @@ class _Reader(Dataset[_Read]):
 
     def _read(self, draw: Draw) -> _Read:
         options = self._options
-        rows = clip_rows(self._samples.row[draw.samples], options.frames, options.step)
-        places = self._samples.study[draw.samples]
+        rows, places = self._rows[draw.samples], self._study[draw.samples]
         # Neighbouring samples of a validation share frames, and rare ones are drawn repeatedly.
-        wanted = sorted({(int(p), int(r)) for p, clip in zip(places, rows, strict=True) for r in clip})
-        squares = {key: self._square(*key) for key in wanted}
+        squares: dict[tuple[int, int], torch.Tensor | None] = {}
+        for study, row in {
+            (int(s), int(r)) for s, clip in zip(places, rows, strict=True) for r in clip
+        }:
+            squares[study, row] = self._square(study, row)
         clips: list[torch.Tensor] = []
         kept: list[int] = []
         for place, study in enumerate(places):

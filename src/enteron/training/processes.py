@@ -1,5 +1,6 @@
 """Several training processes as one: who am I, and sums over all of us (torchrun)."""
 
+import json
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -17,7 +18,7 @@ _PATIENCE = timedelta(days=2)
 
 @dataclass(frozen=True)
 class Processes:
-    """This process among those that train together; one alone is process 0 of 1."""
+    """One process among those that train together; one alone is process 0 of 1."""
 
     rank: int = 0
     size: int = 1
@@ -44,6 +45,22 @@ class Processes:
         ):
             gradient.copy_(part.view_as(gradient))
 
+    def union(self, names: set[tuple[str, int]]) -> set[tuple[str, int]]:
+        """What any process has in its set."""
+        if self.size == 1:
+            return names
+        device = torch.device("cuda") if dist.get_backend() == "nccl" else torch.device("cpu")
+        mine = bytearray(json.dumps(sorted(names)).encode())
+        sizes = torch.zeros(self.size, dtype=torch.int64, device=device)
+        sizes[self.rank] = len(mine)
+        self.sum(sizes)
+        # Rows of one array, of which each process fills its own: sums put them together.
+        texts = torch.zeros(self.size, int(sizes.max()), dtype=torch.uint8, device=device)
+        texts[self.rank, : len(mine)] = torch.frombuffer(mine, dtype=torch.uint8).to(device)
+        self.sum(texts)
+        rows = zip(texts.cpu().numpy(), sizes.tolist(), strict=True)
+        return {(study, frame) for row, n in rows for study, frame in json.loads(bytes(row[:n]))}
+
     def wait(self) -> None:
         """Until everybody is here."""
         if self.size > 1:
@@ -68,7 +85,7 @@ def joined(device: torch.device) -> Iterator[Processes]:
 
 
 def training_device() -> torch.device:
-    """This process's own GPU, or the CPU."""
+    """The GPU of this process, or the CPU."""
     if not torch.cuda.is_available():
         return torch.device("cpu")
     place = int(os.environ.get("LOCAL_RANK", "0"))

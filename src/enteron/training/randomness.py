@@ -16,5 +16,5 @@ def seed_of(*parts: int | str) -> int:
 
 
 def generator(*parts: int | str) -> np.random.Generator:
-    """numpy's generator for counters and words."""
+    """A numpy generator from counters and words."""
     return np.random.default_rng(seed_of(*parts))

@@ -25,6 +25,7 @@ def _merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
     made = dict(below)
     for name, value in above.items():
         inner = made.get(name)
-        both = isinstance(value, dict) and isinstance(inner, dict)
-        made[name] = _merged(inner, value) if both else value
+        if isinstance(value, dict) and isinstance(inner, dict):
+            value = _merged(inner, value)
+        made[name] = value
     return made

@@ -28,12 +28,12 @@ class StoredWindows:
     """Windows straight from arrays. A sample whose window has an unreadable frame is left out."""
 
     def __init__(self, studies: Sequence[StoredStudy], frames: int, step: int) -> None:
-        self._frames, self._step = frames, step
         self._features = [study.features for study in studies]
         self.unreadable: set[tuple[str, int]] = set()
-        self.samples = Samples([self._usable(study) for study in studies])
+        self.samples = Samples([self._usable(study, frames, step) for study in studies])
+        self._rows = clip_rows(self.samples, frames, step)
 
-    def _usable(self, stored: StoredStudy) -> StudySamples:
+    def _usable(self, stored: StoredStudy, frames: int, step: int) -> StudySamples:
         samples = stored.samples
         if len(stored.features) != samples.stored.size:
             raise StudyError(
@@ -41,10 +41,11 @@ class StoredWindows:
                 f"{len(stored.features)}",
                 "delete the stored features of that study and run again",
             )
-        rows = clip_rows(samples.rows, self._frames, self._step)
-        broken = ~stored.readable[rows].all(axis=1)
-        frames = samples.stored[samples.rows[broken]]
-        self.unreadable.update((samples.study, int(frame)) for frame in frames)
+        broken = np.logical_not(
+            stored.readable[clip_rows(Samples([samples]), frames, step)].all(axis=1)
+        )
+        lost = samples.stored[samples.rows[broken]]
+        self.unreadable.update((samples.study, int(frame)) for frame in lost)
         return samples.without(broken)
 
     def batches(self, draws: Sequence[Draw]) -> Iterator[Batch]:
@@ -58,9 +59,8 @@ class StoredWindows:
 
     def _windows(self, draw: Draw) -> NDArray[np.float32]:
         """(n, frames, 512), gathered study by study."""
-        rows = clip_rows(self.samples.row[draw.samples], self._frames, self._step)
-        width = self._features[0].shape[2]
-        made = np.empty((len(rows), self._frames, width), np.float32)
+        rows = self._rows[draw.samples]
+        made = np.empty((*rows.shape, self._features[0].shape[2]), np.float32)
         place = self.samples.study[draw.samples]
         for number in np.unique(place):
             mine = np.flatnonzero(place == number)
