@@ -12,6 +12,7 @@ from enteron.cli import (
     evaluate,
     phantom,
     priors,
+    train,
     tune,
     validate,
 )
@@ -29,6 +30,7 @@ app = typer.Typer(
 app.command()(demo.demo)
 app.command()(phantom.phantom)
 app.command()(check.check)
+app.command()(train.train)
 app.command()(decode.decode)
 app.command()(tune.tune)
 app.command()(evaluate.evaluate)

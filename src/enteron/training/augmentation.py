@@ -4,7 +4,6 @@ import torch
 
 from enteron.model import torchvision_operators
 from enteron.training.options import AugmentationOptions
-from enteron.training.randomness import seed_of
 
 
 class Augmentation:
@@ -36,19 +35,3 @@ class Augmentation:
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)
             return self._steps(pictures)
-
-
-class AugmentedView:
-    """A study as one draw changes it: what the frozen regime stores beside the plain pictures.
-
-    All frames of a study get the same draw, so any three of them make a clip.
-    """
-
-    def __init__(self, augmentation: Augmentation, number: int, study: str, seed: int) -> None:
-        self._augmentation = augmentation
-        self._draw = seed_of(seed, "view", number, study)
-        self.name = f"augmented-{seed}-{number}"
-
-    def __call__(self, squares: torch.Tensor, frames: torch.Tensor) -> torch.Tensor:
-        """Squares (n, 3, size, size), uint8, to the same shape; frame numbers do not matter."""
-        return self._augmentation(squares, self._draw)

@@ -26,9 +26,11 @@ class StudySamples:
     def __len__(self) -> int:
         return self.rows.size
 
-    def without(self, unusable: NDArray[np.bool_]) -> "StudySamples":
-        """The same without some of the samples."""
-        return StudySamples(self.study, self.stored, self.rows[~unusable], self.labels[~unusable])
+    def readable(self, rows: NDArray[np.int64]) -> "StudySamples":
+        """As if only these of the stored rows (ascending) had ever been stored."""
+        kept = np.isin(self.rows, rows)
+        places = np.searchsorted(rows, self.rows[kept])
+        return StudySamples(self.study, self.stored[rows], places, self.labels[kept])
 
 
 class Samples:

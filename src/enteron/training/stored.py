@@ -21,32 +21,33 @@ class StoredStudy:
 
     samples: StudySamples
     features: NDArray[np.floating]  # (stored frames, views, 512), in memory or mapped
-    readable: NDArray[np.bool_]  # (stored frames,)
+    readable: NDArray[np.int64]  # rows that have features
 
 
 class StoredWindows:
-    """Windows straight from arrays. A sample whose window has an unreadable frame is left out."""
+    """Windows straight from arrays.
+
+    As when a study is scored, an unreadable frame counts as if it had not been stored: it is no
+    sample, and windows reach over it.
+    """
 
     def __init__(self, studies: Sequence[StoredStudy], frames: int, step: int) -> None:
+        for study in studies:
+            _require_fit(study)
         self._features = [study.features for study in studies]
-        self.unreadable: set[tuple[str, int]] = set()
-        self.samples = Samples([self._usable(study, frames, step) for study in studies])
-        self._rows = clip_rows(self.samples, frames, step)
-
-    def _usable(self, stored: StoredStudy, frames: int, step: int) -> StudySamples:
-        samples = stored.samples
-        if len(stored.features) != samples.stored.size:
-            raise StudyError(
-                f"study {samples.study} has {samples.stored.size} frames, its stored features "
-                f"{len(stored.features)}",
-                "delete the stored features of that study and run again",
+        self.samples = Samples([study.samples.readable(study.readable) for study in studies])
+        stored = [
+            study.readable[rows]
+            for study, rows in zip(
+                studies, _by_study(self.samples, clip_rows(self.samples, frames, step)), strict=True
             )
-        broken = np.logical_not(
-            stored.readable[clip_rows(Samples([samples]), frames, step)].all(axis=1)
-        )
-        lost = samples.stored[samples.rows[broken]]
-        self.unreadable.update((samples.study, int(frame)) for frame in lost)
-        return samples.without(broken)
+        ]
+        self._rows = np.concatenate([np.empty((0, frames), np.int64), *stored])  # in the arrays
+        self.unreadable = {
+            (study.samples.study, int(study.samples.stored[row]))
+            for study in studies
+            for row in np.setdiff1d(study.samples.rows, study.readable)
+        }
 
     def batches(self, draws: Sequence[Draw]) -> Iterator[Batch]:
         """A batch for every draw; a seed chooses among the stored views."""
@@ -71,3 +72,17 @@ class StoredWindows:
                 view = draw.seeds[mine] % features.shape[1]
             made[mine] = features[rows[mine], view[:, None]]
         return made
+
+
+def _by_study(samples: Samples, rows: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    borders = np.cumsum([len(study) for study in samples.studies])[:-1]
+    return np.split(rows, borders)
+
+
+def _require_fit(stored: StoredStudy) -> None:
+    if len(stored.features) != stored.samples.stored.size:
+        raise StudyError(
+            f"study {stored.samples.study} has {stored.samples.stored.size} frames, its stored "
+            f"features {len(stored.features)}",
+            "delete the stored features of that study and run again",
+        )
