@@ -62,10 +62,11 @@ def train(
     options = _options(out, resume, preset, config, seed, epochs)
     with Spectator() as spectator:
         best = teach(Request(data, out, options, split, features, resume), spectator)
+        found = best.figures
         spectator.say(
-            f"Best epoch {best.epoch}: mAP {best.figures.macro_ap:.3f} "
-            f"({best.figures.macro_ap_present:.3f} over the labels that validation shows), "
-            f"findings {best.figures.findings_ap:.3f}, region accuracy {best.figures.region_accuracy:.3f}."
+            f"Best epoch {best.epoch}: mAP {found.macro_ap:.3f} ({found.macro_ap_present:.3f} over "
+            f"the labels that validation shows), findings {found.findings_ap:.3f}, region accuracy "
+            f"{found.region_accuracy:.3f}."
         )
         spectator.say(f"Written: {out.name}. Look at {out.name}/training/{PAGE}.")
 

@@ -20,19 +20,23 @@ def trained_tensors(network: Network, frozen: bool) -> dict[str, torch.Tensor]:
 class Average:
     """A second network that follows the first (decision 17)."""
 
-    def __init__(self, network: Network, decay: float, frozen: bool) -> None:
+    def __init__(self, network: Network, decay: float, frozen: bool, rise: bool = False) -> None:
         shared = {id(network.backbone): network.backbone} if frozen else {}
         self.network = copy.deepcopy(network, shared).eval()
         self.network.requires_grad_(False)
-        self.decay = decay
+        self.decay, self.rise = decay, rise
         self._mine = trained_tensors(self.network, frozen)
 
     @torch.no_grad()
-    def follow(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        """Average <- decay x average + (1 - decay) x tensors; counters are copied."""
+    def follow(self, tensors: Mapping[str, torch.Tensor], step: int) -> None:
+        """Average <- decay x average + (1 - decay) x tensors, after step `step`, from 0.
+
+        Counters are copied.
+        """
+        decay = min(self.decay, (1 + step) / (10 + step)) if self.rise else self.decay
         for name, mine in self._mine.items():
             if mine.is_floating_point():
-                mine.lerp_(tensors[name], 1 - self.decay)
+                mine.lerp_(tensors[name], 1 - decay)
             else:
                 mine.copy_(tensors[name])
 

@@ -35,7 +35,7 @@ class Learner:
         self.frozen = options.regime == "frozen"
         self.network = network.to(device)
         network.backbone.requires_grad_(not self.frozen)
-        self.average = Average(network, options.ema, self.frozen)
+        self.average = Average(network, options.ema, self.frozen, options.ema_rise)
         see_whole_batch(network, processes, options.batch // processes.size)
         self._positive_weight = positive_weight.to(device)
         self.optimiser = make_optimiser(network, options.optimiser, self.frozen)
@@ -80,8 +80,8 @@ class Learner:
         objective = share * losses.data + losses.structure / self.processes.size
         self._scaler.scale(objective / self.options.accumulate).backward()
 
-    def update(self, factor: float) -> float:
-        """One step of the optimiser and of the average; the gradient's norm before clipping."""
+    def update(self, step: int, factor: float) -> float:
+        """Step `step` of optimiser and average, from 0; the gradient's norm before clipping."""
         parameters = self._parameters()
         self.processes.sum_gradients(parameters)
         self._scaler.unscale_(self.optimiser)
@@ -90,7 +90,7 @@ class Learner:
         self._scaler.step(self.optimiser)
         self._scaler.update()
         self.optimiser.zero_grad(set_to_none=True)
-        self.average.follow(trained_tensors(self.network, self.frozen))
+        self.average.follow(trained_tensors(self.network, self.frozen), step)
         return float(norm)
 
     def precision(self) -> AbstractContextManager[object]:

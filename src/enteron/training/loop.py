@@ -110,7 +110,7 @@ class Training:
                 factor = rate_factor(
                     overall, self.options.epochs * self.sampler.steps, self.options.schedule
                 )
-                norm = self.learner.update(factor)
+                norm = self.learner.update(overall, factor)
                 rate = factor * self.options.optimiser.head_rate
                 self._watcher.stepped(
                     Step(epoch + 1, step + 1, self.sampler.steps, overall, seen, losses, rate, norm)

@@ -144,6 +144,9 @@ class TrainingOptions(Options):
     """The learning rate over the steps."""
     ema: float = Field(default=0.999, ge=0, lt=1)
     """Decay of the moving average of weights and buffers (decision 17); 0 is without."""
+    ema_rise: bool = False
+    """Whether the decay rises to that as (1 + t) / (10 + t) over steps t: a short training's
+    average would otherwise be mostly its random start."""
     epochs: int = Field(default=5, ge=1)
     """Times that an epoch's draws are made."""
     patience: int | None = Field(default=None, ge=1)
