@@ -14,6 +14,7 @@ from enteron.cli import (
     phantom,
     priors,
     report,
+    train,
     tune,
     validate,
 )
@@ -31,6 +32,7 @@ app = typer.Typer(
 app.command()(demo.demo)
 app.command()(phantom.phantom)
 app.command()(check.check)
+app.command()(train.train)
 app.command()(decode.decode)
 app.command()(tune.tune)
 app.command()(report.report)
