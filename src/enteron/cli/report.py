@@ -48,7 +48,7 @@ def report(
 
 def _annotation(truth: Path, folder: Path):  # noqa: ANN202 (typed below, imported lazily)
     """The annotation of the study that was read."""
-    from enteron.cli.truth import read_truth
+    from enteron.galar.any_truth import read_truth
     from enteron.decode.reading_folder import read_events_file
     from enteron.errors import EnteronError
     from enteron.types import Annotation, FrameUnit, Unit
