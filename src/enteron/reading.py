@@ -3,14 +3,12 @@
 Every stage leaves a file, so a killed run goes on where it was and ends with the same files.
 """
 
-import contextlib
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -20,27 +18,32 @@ from enteron.calibration import Calibration, load_calibration
 from enteron.calibration.store import FILE as CALIBRATION
 from enteron.config import Options
 from enteron.decode import DecodedEvent, DecodeOptions, decode, preset
+from enteron.decode.challenge import to_annotation
 from enteron.decode.reading_folder import read_run, write_reading, write_run
 from enteron.decode.score_file import write_scores
 from enteron.errors import StudyError
 from enteron.export.label_studio import write_label_studio
+from enteron.galar.catalogue import find_studies
+from enteron.galar.submission import write_submission
 from enteron.phantom.time_scale import frames_per_row_of
+from enteron.reading_run import run_facts
 from enteron.report import write_report
 from enteron.report.pictures import choose_pictures, save_pictures
 from enteron.study import Study, open_study
+from enteron.study.folder import is_image_name
 from enteron.types import Annotation, FrameUnit, Scores, Unit
 
 if TYPE_CHECKING:
-    from enteron.inference.encoder import Encoder
+    from enteron.inference.encoder import Encoder, Squares
     from enteron.inference.score import ProbeEffect
     from enteron.inference.store import Embeddings
     from enteron.model.folder import ModelRecord
     from enteron.model.network import Network
+    from enteron.model.preprocessing import Preprocessing
 
 EMBEDDINGS = "embeddings.npy"
 SCORES = "scores.parquet"
-_PACKAGES = ("enteron", "torch", "numpy", "scipy", "polars", "opencv-python-headless", "av")
-_MOST_NAMED = 100  # unreadable frames that run.json names; it counts all of them
+_SAMPLES = 4  # pictures of a study on which runtimes are compared
 
 PresetName = Literal["paper", "transit", "challenge", "clinical"]
 
@@ -95,6 +98,16 @@ class Reading:
     def report(self) -> Path:
         """The page."""
         return self.folder / "report.html"
+
+    @property
+    def annotation(self) -> Annotation[FrameUnit]:
+        """The events as the official file holds them."""
+        return to_annotation(self.study, Unit.FRAME, self.events, cut=self.cut)
+
+    @property
+    def cut(self) -> bool:
+        """Whether the official file is cut at every change of the label set."""
+        return self.run["options"]["cut"]
 
     @property
     def counts(self) -> dict[str, int]:
@@ -156,6 +169,18 @@ class Reader:
         """One study, from its frames to the report."""
         opened = study if isinstance(study, Study) else open_study(study)
         scale = None if isinstance(study, Study) else frames_per_row_of(Path(study), opened.id)
+        return self.read_opened(opened, out, scale, truth=truth, progress=progress)
+
+    def read_opened(
+        self,
+        opened: Study,
+        out: Path | str | None,
+        scale: float | None,
+        *,
+        truth: Annotation[FrameUnit] | None = None,
+        progress: Progress | None = None,
+    ) -> Reading:
+        """The same; `scale` tells how many original frames a row of a shortened study is for."""
         folder = Path(f"{opened.id}-reading") if out is None else Path(out)
         with opened:
             work = _Work(self, opened, folder, scale, truth, progress or Silent())
@@ -169,20 +194,30 @@ class Reader:
 
     def encoder(self, study: Study, started: str | None) -> "Encoder":
         """The encoder that the options ask for; an unfinished run goes on with the one it had."""
-        from enteron.inference.runtimes.choose import choose_encoder, default_runtime
+        from enteron.inference.runtimes.choose import choose, default_runtime, make_encoder
 
-        wanted = self.asked.runtime or default_runtime(self.network.backbone)
-        if wanted == "auto" and started is not None:
+        backbone = self.network.backbone
+        wanted = self.asked.runtime or default_runtime(backbone)
+        if wanted == "auto" and "auto" not in self._encoders and started is not None:
             wanted, self.why = started, "as in the run that is continued"
-        if wanted not in self._encoders:
-            chosen = choose_encoder(self.network.backbone, wanted, samples=_samples(study, self))
-            self._encoders[wanted], self.why = chosen.encoder, chosen.why
+        if wanted not in self._encoders and wanted == "auto":
+            choice = choose(backbone, samples=_samples(study, backbone.spec.preprocessing))
+            self._encoders[wanted], self.why = choice.encoder, choice.reason
+        elif wanted not in self._encoders:
+            self._encoders[wanted] = make_encoder(backbone, wanted)
         return self._encoders[wanted]
 
 
-def _samples(study: Study, reader: Reader) -> Any:
-    """A few pictures of the study itself, on which runtimes are compared."""
-    return None
+def _samples(study: Study, preprocessing: "Preprocessing") -> "Squares | None":
+    """A few pictures of the study itself, spread over it; none when those cannot be read."""
+    import numpy as np
+
+    from enteron.inference.squares import square_of
+
+    places = np.linspace(0, len(study) - 1, 2 + _SAMPLES).astype(int)[1:-1]
+    found = [square_of(study.frame(int(study.numbers[p])), preprocessing).pixels for p in places]
+    squares = [pixels for pixels in found if pixels is not None]
+    return np.stack(squares) if squares else None
 
 
 @dataclass
@@ -217,13 +252,12 @@ class _Work:
                 save_pictures(
                     self.study, chosen, self.folder, mask_text=self.reader.asked.mask_text
                 )
-        run = self._run(embeddings, scores, effect)
+        run = run_facts(self.study, self.reader, embeddings, scores, effect)
+        run["timings"] = self._seconds()
         write_run(self.folder, run)  # the page is made from files alone, this one included
         with self._timed("report"):
-            write_report(
-                self.folder, truth=self.truth, device_text=not self.reader.asked.mask_text
-            )
-        run["timings"] = {name: round(seconds, 3) for name, seconds in self.timings.items()}
+            write_report(self.folder, truth=self.truth, device_text=not self.reader.asked.mask_text)
+        run["timings"] = self._seconds()
         write_run(self.folder, run)
         return Reading(self.study.id, self.folder, scores, events, run, effect)
 
@@ -256,75 +290,14 @@ class _Work:
         write_scores(self.folder / SCORES, scores)
         return scores, probe_effect(self.reader.network, embeddings, scores, flips=flips)
 
+    def _seconds(self) -> dict[str, float]:
+        return {name: round(seconds, 3) for name, seconds in self.timings.items()}
+
     @contextmanager
     def _timed(self, stage: str) -> Iterator[None]:
         begin = time.perf_counter()
         yield
         self.timings[stage] = time.perf_counter() - begin
-
-    def _run(
-        self, embeddings: "Embeddings", scores: Scores, effect: "ProbeEffect | None"
-    ) -> dict[str, Any]:
-        """What `run.json` tells; no place on this machine, nothing of a patient but the id."""
-        asked, record = self.reader.asked, self.reader.record
-        unreadable = self.study.unreadable
-        redundant = None
-        if asked.redundancy is not None:
-            redundant = {
-                "count": embeddings.redundant,
-                "share": round(embeddings.redundant / len(embeddings), 4),
-                "limit": asked.redundancy,
-                "probed": 0 if effect is None else effect.frames,
-                "mean_difference": None if effect is None else round(effect.mean, 6),
-                "largest_difference": None if effect is None else round(effect.largest, 6),
-            }
-        return {
-            "command": f"enteron read {self.study.id} --preset {asked.preset}",
-            "study": self.study.id,
-            "state": "finished",
-            "unit": str(Unit.FRAME),
-            "rows": len(embeddings),
-            "scored": len(scores.axis),
-            "stride": scores.axis.step,
-            "gaps": int(scores.axis.gaps().size),
-            "rate": None if self.study.rate is None else float(self.study.rate),
-            "rate_note": None if self.study.rate is None else "from the video",
-            "notes": list(self.study.notes),
-            "unreadable": {
-                "count": len(unreadable),
-                "frames": sorted(unreadable)[:_MOST_NAMED],
-                "reasons": dict(Counter(unreadable.values()).most_common(20)),
-            },
-            "redundant": redundant,
-            "model": {
-                "backbone": record.backbone.name,
-                "hash": record.weights_hash[:16],
-                "trained_on": record.training,
-                "results": record.results,
-                "calibrated": self.reader.calibration is not None,
-                "split": record.split_hash,
-            },
-            "runtime": {
-                "name": embeddings.key.runtime,
-                "why": self.reader.why or None,
-                "tta": asked.tta,
-            },
-            "preset": asked.preset,
-            "options": self.reader.decoding.model_dump(),
-            "scaling": scaling_note(scores),
-            "versions": {name: version(name) for name in _PACKAGES},
-            "timings": {name: round(seconds, 3) for name, seconds in self.timings.items()},
-        }
-
-
-def scaling_note(scores: Scores) -> str | None:
-    """Said wherever decoder constants were divided."""
-    if scores.shortening == 1.0:
-        return None
-    return (
-        f"a shortened study: a row stands for {scores.row_frames:.0f} original frames, so "
-        f"constants counted in rows are divided by {scores.shortening:.1f}, for every decoder alike"
-    )
 
 
 def _require_own(folder: Path, study: str) -> None:
@@ -346,22 +319,22 @@ def _require_own(folder: Path, study: str) -> None:
         )
 
 
-def several(readings: Sequence[Reading], out: Path) -> Path:
+def write_together(readings: Sequence[Reading], out: Path) -> Path:
     """One official file of several readings, for the challenge."""
-    from enteron.decode.challenge import to_annotation
-    from enteron.galar.submission import write_submission
-
     path = out / "submission.json"
-    annotations: list[Annotation[FrameUnit]] = [
-        to_annotation(reading.study, Unit.FRAME, reading.events, cut=_cut(reading))
-        for reading in readings
-    ]
-    write_submission(path, annotations)
+    write_submission(path, [reading.annotation for reading in readings])
     return path
 
 
-def _cut(reading: Reading) -> bool:
-    return preset(reading.run["preset"]).cut
-
-
-__all__ = ["Progress", "ReadOptions", "Reader", "Reading", "contextlib", "read", "several"]
+def studies_under(path: Path) -> list[tuple[str, Path]]:
+    """(id, place) of what a person points at: one study, or a root with several."""
+    if not path.is_dir() or any(is_image_name(entry.name) for entry in path.iterdir()):
+        return [(open_study(path).id, path)]
+    found = [(entry.id, entry.images) for entry in find_studies(path).values()]
+    studies = [(name, images) for name, images in found if images is not None]
+    if not studies:
+        raise StudyError(
+            f"'{path.name}' holds neither frames nor videos",
+            "give a folder of PNG or JPEG frames, a video, or a folder with several of them",
+        )
+    return studies

@@ -6,6 +6,7 @@ import typer
 
 from enteron.cli import (
     bench,
+    calibrate,
     check,
     decode,
     demo,
@@ -13,6 +14,7 @@ from enteron.cli import (
     export,
     phantom,
     priors,
+    read,
     report,
     train,
     tune,
@@ -33,6 +35,8 @@ app.command()(demo.demo)
 app.command()(phantom.phantom)
 app.command()(check.check)
 app.command()(train.train)
+app.command()(calibrate.calibrate)
+app.command()(read.read)
 app.command()(decode.decode)
 app.command()(tune.tune)
 app.command()(report.report)

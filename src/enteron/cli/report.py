@@ -48,9 +48,9 @@ def report(
 
 def _annotation(truth: Path, folder: Path):  # noqa: ANN202 (typed below, imported lazily)
     """The annotation of the study that was read."""
-    from enteron.galar.any_truth import read_truth
     from enteron.decode.reading_folder import read_events_file
     from enteron.errors import EnteronError
+    from enteron.galar.any_truth import read_truth
     from enteron.types import Annotation, FrameUnit, Unit
 
     wanted = read_events_file(folder / "events.json").study

@@ -40,6 +40,19 @@ def write_run(folder: Path, run: dict[str, Any]) -> None:
     write_text(folder / "run.json", json.dumps(run, indent=1, sort_keys=True) + "\n")
 
 
+def read_run(folder: Path) -> dict[str, Any] | None:
+    """`run.json` of a folder, or nothing where there is none."""
+    try:
+        content = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise EnteronError(
+            f"run.json in '{folder.name}' cannot be read", "delete it, or give another folder"
+        ) from error
+    return content if isinstance(content, dict) else {}
+
+
 @dataclass(frozen=True)
 class EventsFile:
     """What `events.json` holds."""
@@ -67,9 +80,10 @@ def read_events_file(path: Path) -> EventsFile:
                 int(row["start"]),
                 int(row["stop"]),
                 row["label"],
-                *(None if row.get(name) is None else float(row[name]) for name in ("score",)),
+                _share(row, "score"),
                 row.get("region"),
-                *(None if row.get(name) is None else float(row[name]) for name in ("onset", "end")),
+                _share(row, "onset"),
+                _share(row, "end"),
             )
         except EnteronError as error:
             problem = f"{path.name}, event {number}: {error.problem}"
@@ -78,6 +92,10 @@ def read_events_file(path: Path) -> EventsFile:
             raise EnteronError(f"event {number} of {path.name} is damaged", remedy) from error
         events.append(event)
     return EventsFile(study, unit, tuple(events))
+
+
+def _share(row: dict[str, Any], name: str) -> float | None:
+    return None if row.get(name) is None else float(row[name])
 
 
 def _row(event: DecodedEvent, scores: Scores) -> dict[str, Any]:
