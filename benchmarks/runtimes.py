@@ -3,14 +3,14 @@
 `enteron bench runtimes [-- --backbone lite --rounds 5 --pictures 8]`. ViT-B/16 has BiomedCLIP's
 shapes and random weights. Runtimes take turns within a round; ratios are of medians. Seconds of
 processor time stand beside seconds on the clock, since other work slows the clock only.
-`-- --sharing` times ONNX Runtime's ways of using the cores while two threads decode PNG files.
+`-- --sharing` times ways to use the cores in ONNX Runtime while as many threads decode PNG files.
 """
 
 import argparse
 import statistics
-import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import numpy as np
 import onnxruntime
@@ -24,9 +24,12 @@ from enteron.inference.runtimes.drift import drift
 from enteron.inference.runtimes.export import INPUT, export_graph
 from enteron.inference.runtimes.openvino_runtime import openvino_installed
 from enteron.inference.runtimes.samples import phantom_squares
+from enteron.labels import COLUMN, LABELS
 from enteron.model.backbone import Backbone
 from enteron.model.lite import lite_backbone
+from enteron.phantom.film import Film
 from enteron.study.picture import decode_picture, encode_png
+from enteron.study.source import RGB
 
 
 def main() -> None:
@@ -92,58 +95,46 @@ def _alone(encoder: Encoder, squares: Squares, together: Features) -> float:
 
 
 def sharing(backbone: Backbone, squares: Squares, threads: int, rounds: int) -> None:
-    """End to end while as many threads decode PNG files: which way of using the cores is best."""
+    """As in a study: the next pictures are decoded and resized while these are encoded."""
+    encoder = build_encoder(backbone, "onnx", threads)
+    graph = export_graph(backbone)
+    spinning, waiting = _session(graph, threads, True), _session(graph, threads, False)
     ways: dict[str, Callable[[], object]] = {
         "a picture a thread": lambda: encoder.encode(squares),
         "threads inside, spinning": lambda: _one_by_one(spinning, squares),
         "threads inside, not spinning": lambda: _one_by_one(waiting, squares),
     }
-    encoder = build_encoder(backbone, "onnx", threads)
-    graph = export_graph(backbone)
-    spinning, waiting = _session(graph, threads, True), _session(graph, threads, False)
-    png = encode_png(np.ascontiguousarray(squares[0].transpose(1, 2, 0)))
-    seconds: dict[str, list[float]] = {name: [] for name in ways}
-    decoded: dict[str, list[float]] = {name: [] for name in ways}
-    for turn in range(rounds + 1):
-        for name, way in ways.items():
-            with Decoders(png, threads) as decoders:
-                begin = time.perf_counter()
+    png = encode_png(_picture())
+    preprocessing = backbone.spec.preprocessing
+
+    def decode(_: int) -> torch.Tensor:
+        return preprocessing.square(torch.from_numpy(decode_picture(png)).permute(2, 0, 1)[None])
+
+    clock: dict[str, list[float]] = {name: [] for name in ways}
+    processor: dict[str, list[float]] = {name: [] for name in ways}
+    with ThreadPoolExecutor(threads) as decoders:
+        for turn in range(rounds + 1):
+            for name, way in ways.items():
+                began, used = time.perf_counter(), time.process_time()
+                ahead = [decoders.submit(decode, row) for row in range(len(squares))]
                 way()
-                spent = time.perf_counter() - begin
-            if turn:  # the first round warms up
-                seconds[name].append(spent / len(squares))
-                decoded[name].append(decoders.count / spent)
-    print("| way | pictures/s | PNG files decoded/s beside it |")
+                wait(ahead)
+                if turn:  # the first round warms up
+                    clock[name].append((time.perf_counter() - began) / len(squares))
+                    processor[name].append((time.process_time() - used) / len(squares))
+    print("| way | pictures/s | ms of processor |")
     print("|---|---:|---:|")
     for name in ways:
-        rate = 1 / statistics.median(seconds[name])
-        print(f"| {name} | {rate:.1f} | {statistics.median(decoded[name]):.0f} |")
+        rate, busy = 1 / statistics.median(clock[name]), statistics.median(processor[name])
+        print(f"| {name} | {rate:.1f} | {1e3 * busy:.1f} |")
     print()
 
 
-class Decoders:
-    """Threads that decode the same PNG file until told to stop."""
-
-    def __init__(self, png: bytes, threads: int) -> None:
-        self.count = 0
-        self._png = png
-        self._stop = threading.Event()
-        self._threads = [threading.Thread(target=self._work) for _ in range(threads)]
-
-    def _work(self) -> None:
-        while not self._stop.is_set():
-            decode_picture(self._png)
-            self.count += 1
-
-    def __enter__(self) -> "Decoders":
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        for thread in self._threads:
-            thread.join()
+def _picture() -> RGB:
+    """A synthetic frame of 336 pixels."""
+    labels = np.zeros((1, len(LABELS)), np.bool_)
+    labels[0, COLUMN["small intestine"]] = True
+    return Film(labels, "olympus", 0).frame(0)
 
 
 def _session(graph: bytes, threads: int, spinning: bool) -> onnxruntime.InferenceSession:
