@@ -6,12 +6,17 @@ import typer
 
 from enteron.cli import (
     bench,
+    calibrate,
     check,
     decode,
     demo,
     evaluate,
+    export,
     phantom,
     priors,
+    read,
+    report,
+    train,
     tune,
     validate,
 )
@@ -29,8 +34,13 @@ app = typer.Typer(
 app.command()(demo.demo)
 app.command()(phantom.phantom)
 app.command()(check.check)
+app.command()(train.train)
+app.command()(calibrate.calibrate)
+app.command()(read.read)
 app.command()(decode.decode)
 app.command()(tune.tune)
+app.command()(report.report)
+app.command()(export.export)
 app.command()(evaluate.evaluate)
 app.command()(validate.validate)
 app.command()(bench.bench)

@@ -1,0 +1,65 @@
+"""`enteron report`: the page of a reading."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def report(
+    folder: Annotated[Path, typer.Argument(help="A reading: what `enteron read` wrote.")],
+    truth: Annotated[
+        Path | None,
+        typer.Option(help="Annotation to show beside it: official JSON, or Galar's label folder."),
+    ] = None,
+    study: Annotated[
+        Path | None,
+        typer.Option(help="The study's frames or video, to take pictures from again."),
+    ] = None,
+    scores: Annotated[
+        Path | None,
+        typer.Option(help="Scores that were decoded, where the folder has none of its own."),
+    ] = None,
+    device_text: Annotated[
+        bool,
+        typer.Option("--device-text", help="Keep what the recorder wrote into the pictures."),
+    ] = False,
+) -> None:
+    """Write the page of a reading again: report.html, one file that needs no network.
+
+    Example: [bold]enteron report reading --truth truth.json[/bold]
+    """
+    from enteron.report import write_report
+    from enteron.report.stored import load_reading
+
+    annotation = None if truth is None else _annotation(truth, folder)
+    if study is not None:
+        from enteron.report.pictures import choose_pictures, save_pictures
+        from enteron.study import open_study
+
+        reading = load_reading(folder, scores)
+        with open_study(study, study_id=reading.study) as frames:
+            chosen = choose_pictures(reading.scores, reading.events)
+            save_pictures(frames, chosen, folder, mask_text=not device_text)
+    path = write_report(folder, truth=annotation, device_text=device_text, scores_file=scores)
+    size = path.stat().st_size / 1e6
+    typer.echo(f"{path.name} ({size:.1f} MB) is in {folder.name}. Open it in any browser.")
+
+
+def _annotation(truth: Path, folder: Path):  # noqa: ANN202 (typed below, imported lazily)
+    """The annotation of the study that was read."""
+    from enteron.decode.reading_folder import read_events_file
+    from enteron.errors import EnteronError
+    from enteron.galar.any_truth import read_truth
+    from enteron.types import Annotation, FrameUnit, Unit
+
+    wanted = read_events_file(folder / "events.json").study
+    known = {annotation.study: annotation for annotation in read_truth(truth, Unit.FRAME)}
+    if wanted not in known:
+        some = ", ".join(sorted(known)[:4]) + (", …" if len(known) > 4 else "")
+        raise EnteronError(
+            f"the truth has no study {wanted}, only {some}",
+            "give the truth of the study that was read",
+        )
+    found: Annotation[FrameUnit] = Annotation(wanted, Unit.FRAME, known[wanted].segments)
+    return found
