@@ -3,6 +3,7 @@
 `enteron bench runtimes [-- --backbone lite --rounds 5 --pictures 8]`. ViT-B/16 has BiomedCLIP's
 shapes and random weights. Runtimes take turns within a round; ratios are of medians. Seconds of
 processor time stand beside seconds on the clock, since other work slows the clock only.
+`-- --auto` shows what `auto` chooses, why, and how long it takes with graphs that are cached.
 `-- --sharing` times ways to use the cores in ONNX Runtime while as many threads decode PNG files.
 """
 
@@ -20,6 +21,7 @@ from benchmarks._gemm import backbone_operations, gemm_peak
 from benchmarks.model import network
 from enteron.inference.encoder import Encoder, Features, Squares
 from enteron.inference.runtimes.build import build_encoder, usable_threads
+from enteron.inference.runtimes.choose import choose
 from enteron.inference.runtimes.drift import drift
 from enteron.inference.runtimes.export import INPUT, export_graph
 from enteron.inference.runtimes.openvino_runtime import openvino_installed
@@ -38,6 +40,7 @@ def main() -> None:
     arguments.add_argument("--rounds", type=int, default=5)
     arguments.add_argument("--pictures", type=int, help="a round; default 8, of lite 32")
     arguments.add_argument("--sharing", action="store_true", help="cores shared with decoding")
+    arguments.add_argument("--auto", action="store_true", help="what `auto` chooses")
     given = arguments.parse_args()
     threads = usable_threads(None)
     for name in [given.backbone] if given.backbone else ["vit-b16", "lite"]:
@@ -47,6 +50,8 @@ def main() -> None:
         print(f"## {name}, {count} pictures, {threads} threads, median of {given.rounds}\n")
         if given.sharing:
             sharing(backbone, squares, threads, given.rounds)
+        elif given.auto:
+            auto(backbone, squares)
         else:
             table(backbone, squares, threads, given.rounds)
 
@@ -92,6 +97,13 @@ def table(backbone: Backbone, squares: Squares, threads: int, rounds: int) -> No
 def _alone(encoder: Encoder, squares: Squares, together: Features) -> float:
     """The largest difference between a picture encoded alone and among others."""
     return float(np.abs(encoder.encode(squares[-1:])[0] - together[-1]).max())
+
+
+def auto(backbone: Backbone, squares: Squares) -> None:
+    choose(backbone, samples=squares)  # exports, unless it was done before
+    begin = time.perf_counter()
+    choice = choose(backbone, samples=squares)
+    print(f"{choice.table()}\n\n{choice.reason} ({time.perf_counter() - begin:.1f} s)\n")
 
 
 def sharing(backbone: Backbone, squares: Squares, threads: int, rounds: int) -> None:
