@@ -88,7 +88,7 @@ def test_a_physician_s_questions_are_answered(tmp_path):
         "For research only.",
         "This reading was made without pictures.",
         "No event reported for: active bleeding, angiectasia, erythema",
-        "of all events given 0.8, about eight in ten",
+        "of all events given 0.8, about eight in ten should be real",
     ):
         assert wanted in said
 

@@ -63,14 +63,12 @@ def read_events_file(path: Path) -> EventsFile:
     events = []
     for number, row in enumerate(rows, 1):
         try:
-            event = DecodedEvent(
-                int(row["start"]),
-                int(row["stop"]),
-                row["label"],
-                *(None if row.get(name) is None else float(row[name]) for name in ("score",)),
-                row.get("region"),
-                *(None if row.get(name) is None else float(row[name]) for name in ("onset", "end")),
+            score, onset, end = (
+                None if row.get(name) is None else float(row[name])
+                for name in ("score", "onset", "end")
             )
+            start, stop = int(row["start"]), int(row["stop"])
+            event = DecodedEvent(start, stop, row["label"], score, row.get("region"), onset, end)
         except EnteronError as error:
             problem = f"{path.name}, event {number}: {error.problem}"
             raise type(error)(problem, error.remedy) from error

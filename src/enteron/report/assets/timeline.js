@@ -20,7 +20,7 @@ const timeline = (() => {
   let x = 0, z = 1, cursor = -1, waiting = false;
 
   const place = (mark) => ({ a: Number(mark.style.getPropertyValue("--a")), w: Number(mark.style.getPropertyValue("--w")) });
-  const stays = marks.filter((mark) => mark.matches(".stay")).map((mark) => ({ ...place(mark), name: mark.textContent }));
+  const stays = marks.filter((mark) => mark.matches(".stay")).map((mark) => ({ ...place(mark), name: mark.textContent, text: mark.firstElementChild }));
   const clamp = (value, low, high) => Math.min(Math.max(value, low), high);
   const view = () => ({ x, z });
   const setView = (left, zoom) => {
@@ -140,6 +140,9 @@ const timeline = (() => {
       field.style.left = `${-100 * x * z}%`;
       field.style.width = `${100 * z}%`;
     }
+    // A region's name stays in sight while any of the region does.
+    const wide = lane.clientWidth;
+    for (const { a, text } of stays) text.style.transform = a < x ? `translateX(${(x - a) * z * wide}px)` : "";
     placeCursor();
     stripWindow.style.display = z > 1.001 ? "block" : "none";
     stripWindow.style.left = `${100 * x}%`;
