@@ -61,8 +61,7 @@ def _outline(shown: Mask) -> Mask:
     # Beyond the frame nothing is known: without a margin OpenCV takes it as bright.
     margin = round(WRITING * side) + 1
     padded = np.pad(shown.astype(np.uint8), margin)
-    wide = cv2.morphologyEx(padded, cv2.MORPH_CLOSE, _disc(0.02 * side))
-    wide = cv2.morphologyEx(wide, cv2.MORPH_OPEN, _disc(WRITING * side))
+    wide = cv2.morphologyEx(padded, cv2.MORPH_OPEN, _disc(WRITING * side))
     wide = wide[margin:-margin, margin:-margin]
     count, parts, stats, _ = cv2.connectedComponentsWithStats(np.ascontiguousarray(wide))
     outline = np.zeros(shown.shape, np.uint8)
