@@ -126,7 +126,7 @@ def made(frames: int, findings: int) -> tuple[Scores, list[DecodedEvent]]:
         log_odds[start:stop, COLUMN[label]] += 7
         score = float(rng.beta(4, 2))
         events.append(DecodedEvent(start, min(stop, frames), label, score, "small intestine"))
-    values = 1 / (1 + np.exp(-log_odds))
+    values = (1 / (1 + np.exp(-log_odds))).astype(np.float32)
     return Scores("bench", FrameAxis(np.arange(frames)), values), events
 
 

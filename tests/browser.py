@@ -201,8 +201,13 @@ class Tab:
         self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, **more)
 
     def click(self, selector: str) -> None:
-        """Scroll an element into view and click its middle, as a person would."""
+        """Scroll an element into view and click its middle once it stands still, as people do."""
         x, y = self.middle(selector)
+        while True:
+            self.settle()
+            before, (x, y) = (x, y), self.middle(selector)
+            if before == (x, y):
+                break
         self.mouse("mouseMoved", x, y)
         for kind in ("mousePressed", "mouseReleased"):
             self.mouse(kind, x, y, button="left", clickCount=1)

@@ -97,7 +97,7 @@ def write_folder(
     folder.mkdir(parents=True, exist_ok=True)
     scores = scores_for(events) if scores is None else scores
     number = "frame" if unit is Unit.FRAME else "index"
-    table = {number: scores.axis.frames}
+    table: dict[str, Any] = {number: scores.axis.frames}
     table |= {label: scores.column(label) for label in LABELS}
     if scores.times is not None:
         table["time"] = scores.times

@@ -10,7 +10,7 @@ import pytest
 from enteron.decode.events import DecodedEvent
 from enteron.labels import FINDINGS
 from enteron.report import write_report
-from enteron.types import Annotation, Segment, Unit
+from enteron.types import Annotation, FrameUnit, Segment, Unit
 from tests.browser import Browser, chromium
 from tests.report.making import EVENTS, RUN, scores_for, write_folder
 from tests.report.test_page import HOSTILE
@@ -27,7 +27,7 @@ MANY = (
         for n in range(30)
     ),
 )
-TRUTH = Annotation(
+TRUTH: Annotation[FrameUnit] = Annotation(
     "s1",
     Unit.FRAME,
     (Segment(0, 130, ("stomach",)), Segment(130, 400, ("small intestine", "blood"))),

@@ -139,6 +139,23 @@ def test_writing_over_the_tissue_itself():
     assert keep.mean() > 0.6
 
 
+@pytest.mark.parametrize("count", [1, 3, 40])
+def test_writing_close_to_the_picture(count):
+    """A logo in large letters directly below the picture, as PillCam COLON 2 has it."""
+    written, clean = [], []
+    for number in range(count):
+        frame = np.where(outline("cut circle"), tissue(number), 0).astype(np.uint8)
+        clean.append(_small(frame))
+        frame = frame.copy()
+        font, place = cv2.FONT_HERSHEY_SIMPLEX, (110, round(0.91 * SIZE) + 19)
+        cv2.putText(frame, "Pill*COLON2", place, font, 0.6, (250, 250, 250), 2, cv2.LINE_AA)
+        written.append(_small(frame))
+    keep = field_of_view(written)
+    assert differing(written[0], clean[0]) > 400
+    for one, other in zip(written, clean, strict=True):
+        assert differing(masked(one, keep), masked(other, keep)) == 0
+
+
 def test_a_panel_beside_the_picture_is_removed():
     """A recorder's screen: the picture at the left, a grey panel with writing at the right."""
     frames = []

@@ -5,6 +5,9 @@ from typing import Annotated
 
 import typer
 
+from enteron.errors import EnteronError
+from enteron.types import Annotation, FrameUnit, Unit
+
 
 def report(
     folder: Annotated[Path, typer.Argument(help="A reading: what `enteron read` wrote.")],
@@ -32,12 +35,12 @@ def report(
     from enteron.report import write_report
     from enteron.report.stored import load_reading
 
-    annotation = None if truth is None else _annotation(truth, folder)
+    reading = load_reading(folder, scores)
+    annotation = None if truth is None else _annotation(truth, reading.study)
     if study is not None:
         from enteron.report.pictures import choose_pictures, save_pictures
         from enteron.study import open_study
 
-        reading = load_reading(folder, scores)
         with open_study(study, study_id=reading.study) as frames:
             chosen = choose_pictures(reading.scores, reading.events)
             save_pictures(frames, chosen, folder, mask_text=not device_text)
@@ -46,20 +49,15 @@ def report(
     typer.echo(f"{path.name} ({size:.1f} MB) is in {folder.name}. Open it in any browser.")
 
 
-def _annotation(truth: Path, folder: Path):  # noqa: ANN202 (typed below, imported lazily)
+def _annotation(truth: Path, study: str) -> Annotation[FrameUnit]:
     """The annotation of the study that was read."""
-    from enteron.decode.reading_folder import read_events_file
-    from enteron.errors import EnteronError
     from enteron.galar.any_truth import read_truth
-    from enteron.types import Annotation, FrameUnit, Unit
 
-    wanted = read_events_file(folder / "events.json").study
     known = {annotation.study: annotation for annotation in read_truth(truth, Unit.FRAME)}
-    if wanted not in known:
+    if study not in known:
         some = ", ".join(sorted(known)[:4]) + (", …" if len(known) > 4 else "")
         raise EnteronError(
-            f"the truth has no study {wanted}, only {some}",
+            f"the truth has no study {study}, only {some}",
             "give the truth of the study that was read",
         )
-    found: Annotation[FrameUnit] = Annotation(wanted, Unit.FRAME, known[wanted].segments)
-    return found
+    return Annotation(study, Unit.FRAME, known[study].segments)

@@ -76,15 +76,12 @@ def read_events_file(path: Path) -> EventsFile:
     events = []
     for number, row in enumerate(rows, 1):
         try:
-            event = DecodedEvent(
-                int(row["start"]),
-                int(row["stop"]),
-                row["label"],
-                _share(row, "score"),
-                row.get("region"),
-                _share(row, "onset"),
-                _share(row, "end"),
+            score, onset, end = (
+                None if row.get(name) is None else float(row[name])
+                for name in ("score", "onset", "end")
             )
+            start, stop = int(row["start"]), int(row["stop"])
+            event = DecodedEvent(start, stop, row["label"], score, row.get("region"), onset, end)
         except EnteronError as error:
             problem = f"{path.name}, event {number}: {error.problem}"
             raise type(error)(problem, error.remedy) from error
@@ -92,10 +89,6 @@ def read_events_file(path: Path) -> EventsFile:
             raise EnteronError(f"event {number} of {path.name} is damaged", remedy) from error
         events.append(event)
     return EventsFile(study, unit, tuple(events))
-
-
-def _share(row: dict[str, Any], name: str) -> float | None:
-    return None if row.get(name) is None else float(row[name])
 
 
 def _row(event: DecodedEvent, scores: Scores) -> dict[str, Any]:

@@ -21,6 +21,8 @@ class Picture:
 
     frame: int
     data: str  # data: URI
+    width: int  # pixels, so that the page keeps its shape while pictures load
+    height: int
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ def load_album(folder: Path, chosen: Chosen, *, device_text: bool, budget: int =
         if frame in pictures or frame in unreadable or not path.is_file():
             continue
         try:
-            data = _bytes(path, masks)
+            data, height, width = _shown(path, masks)
         except (OSError, UnreadablePictureError) as error:
             unreadable[frame] = str(error)
             continue
@@ -64,7 +66,7 @@ def load_album(folder: Path, chosen: Chosen, *, device_text: bool, budget: int =
             left_out.add(frame)
             continue
         spent += len(uri)
-        pictures[frame] = Picture(frame, uri)
+        pictures[frame] = Picture(frame, uri, width, height)
     return Album(pictures, unreadable, len(left_out), saved.masked or not device_text)
 
 
@@ -74,13 +76,13 @@ def _by_importance(chosen: Chosen) -> list[int]:
     return [frame for group in groups for frame in group]
 
 
-def _bytes(path: Path, masks: dict[tuple[int, ...], Mask]) -> bytes:
-    """A JPEG as it may be shown; all are decoded, since a damaged one must be told."""
+def _shown(path: Path, masks: dict[tuple[int, ...], Mask]) -> tuple[bytes, int, int]:
+    """A JPEG as it may be shown, height and width; all are decoded: a damaged one must be told."""
     data = path.read_bytes()
     image = decode_picture(data)
-    if image.shape not in masks:
-        return data
-    return encode_jpeg(masked(image, masks[image.shape]))
+    if image.shape in masks:
+        data = encode_jpeg(masked(image, masks[image.shape]))
+    return data, image.shape[0], image.shape[1]
 
 
 def _masks(place: Path) -> dict[tuple[int, ...], Mask]:

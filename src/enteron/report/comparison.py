@@ -10,7 +10,7 @@ from enteron.errors import EnteronError, UnitError
 from enteron.labels import COLUMN, LABELS, REGIONS
 from enteron.metrics.evaluation import EvaluationOptions, evaluate
 from enteron.metrics.summary import summarise
-from enteron.report.clock import Clock
+from enteron.report.clock import Clock, counted
 from enteron.report.run import RunFacts
 from enteron.types import Annotation, FrameUnit, Unit
 
@@ -130,7 +130,7 @@ def _borders(figures: dict[str, Any], study: str, clock: Clock) -> tuple[BorderR
         state = figures["boundaries"]["regions"][region]
         if error is not None:
             side = "late" if error > 0 else "early"
-            said = f"{abs(error):,.0f} {clock.word}s {side}" if error else "exact"
+            said = f"{counted(round(abs(error)), clock.word)} {side}" if error else "exact"
             rows.append(BorderRow(region, said))
         elif state["missed"] or state["invented"]:
             rows.append(BorderRow(region, "missed" if state["missed"] else "not annotated"))

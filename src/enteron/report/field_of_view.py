@@ -61,8 +61,7 @@ def _outline(shown: Mask) -> Mask:
     # Beyond the frame nothing is known: without a margin OpenCV takes it as bright.
     margin = round(WRITING * side) + 1
     padded = np.pad(shown.astype(np.uint8), margin)
-    wide = cv2.morphologyEx(padded, cv2.MORPH_CLOSE, _disc(0.02 * side))
-    wide = cv2.morphologyEx(wide, cv2.MORPH_OPEN, _disc(WRITING * side))
+    wide = cv2.morphologyEx(padded, cv2.MORPH_OPEN, _disc(WRITING * side))
     wide = wide[margin:-margin, margin:-margin]
     count, parts, stats, _ = cv2.connectedComponentsWithStats(np.ascontiguousarray(wide))
     outline = np.zeros(shown.shape, np.uint8)
@@ -92,9 +91,14 @@ def _writing_inside(grey: NDArray[np.uint8]) -> Mask:
     for frame in grey:
         strokes += cv2.morphologyEx(frame, cv2.MORPH_TOPHAT, stroke) > SHARP
     often = (strokes / len(grey) > OFTEN).astype(np.uint8)
-    # Letters to lines of text, then some room around them.
+    # Letters to lines of text, then some room around them. What is narrower than two or three
+    # letters is a highlight of a capsule that stood still.
     lines = cv2.morphologyEx(often, cv2.MORPH_CLOSE, np.ones((1, round(0.06 * side) | 1), np.uint8))
-    return cv2.dilate(lines, _disc(0.03 * side)) > 0
+    _, parts, stats, _ = cv2.connectedComponentsWithStats(lines)
+    text = stats[:, cv2.CC_STAT_WIDTH] > 0.06 * side
+    text[0] = False  # the background
+    shown = text[np.asarray(parts, dtype=np.intp)].astype(np.uint8)
+    return cv2.dilate(shown, _disc(0.03 * side)) > 0
 
 
 def _corners(keep: Mask, *, everywhere: bool) -> Mask:

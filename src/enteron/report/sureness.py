@@ -32,7 +32,8 @@ class Doubtful:
     number: int
     label: str
     score: float
-    why: str
+    start: int
+    threshold: float | None
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ def _doubtful(
         limit = thresholds.get(event.label)
         if limit is not None:
             if score < limit + NEAR:
-                found.append(Doubtful(number, event.label, score, f"threshold {limit:.2f}"))
+                found.append(Doubtful(number, event.label, score, event.start, limit))
         elif score < 0.5:
-            found.append(Doubtful(number, event.label, score, "below one half"))
+            found.append(Doubtful(number, event.label, score, event.start, None))
     return found

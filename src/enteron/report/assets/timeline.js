@@ -20,7 +20,7 @@ const timeline = (() => {
   let x = 0, z = 1, cursor = -1, waiting = false;
 
   const place = (mark) => ({ a: Number(mark.style.getPropertyValue("--a")), w: Number(mark.style.getPropertyValue("--w")) });
-  const stays = marks.filter((mark) => mark.matches(".stay")).map((mark) => ({ ...place(mark), name: mark.textContent }));
+  const stays = marks.filter((mark) => mark.matches(".stay")).map((mark) => ({ ...place(mark), name: mark.textContent, text: mark.firstElementChild, needed: mark.firstElementChild.offsetWidth }));
   const clamp = (value, low, high) => Math.min(Math.max(value, low), high);
   const view = () => ({ x, z });
   const setView = (left, zoom) => {
@@ -127,7 +127,7 @@ const timeline = (() => {
     for (let value = Math.ceil(begin / step) * step; value <= end; value += step) {
       const at = (value - begin) / (end - begin) * wide;
       pen.moveTo(Math.round(at) + 0.5, tall - 5); pen.lineTo(Math.round(at) + 0.5, tall);
-      const text = timed ? (value % 60 === 0 ? clockText(value).slice(0, -3) + " h" : clockText(value)) : grouped(value);
+      const text = timed ? (step % 60 === 0 ? clockText(value).slice(0, -3) + " h" : clockText(value)) : grouped(value);
       const half = pen.measureText(text).width / 2;
       pen.fillText(text, clamp(at - half, 0, wide - 2 * half), tall - 9);
     }
@@ -139,6 +139,13 @@ const timeline = (() => {
     for (const field of fields) {
       field.style.left = `${-100 * x * z}%`;
       field.style.width = `${100 * z}%`;
+    }
+    // A region's name stays in sight while enough of the region does.
+    const wide = lane.clientWidth;
+    for (const { a, w, text, needed } of stays) {
+      const room = (Math.min(a + w, x + 1 / z) - Math.max(a, x)) * z * wide;
+      text.style.visibility = room < needed ? "hidden" : "";
+      text.style.transform = a < x ? `translateX(${(x - a) * z * wide}px)` : "";
     }
     placeCursor();
     stripWindow.style.display = z > 1.001 ? "block" : "none";
