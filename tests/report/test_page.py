@@ -191,6 +191,15 @@ def test_gaps_are_told(tmp_path):
     assert len(made.all("gap")) == 1
 
 
+def test_many_gaps_and_events_stay_bounded(tmp_path):
+    frames = np.arange(3000) * 2 + np.arange(3000) // 3  # a gap after every third row
+    events = [DecodedEvent(2 * n + n // 3, 2 * n + n // 3 + 1, "blood", 0.5) for n in range(2000)]
+    made = page(write_folder(tmp_path, events, scores_for(events, frames)))
+    assert len(made.all("gap")) == 400
+    assert "999 frame numbers are missing in 999 gaps (the longest: 1 frame)" in made.text
+    assert len(made.all("card")) == 2000
+
+
 def test_an_assumed_rate_is_called_one(tmp_path):
     folder = write_folder(tmp_path)
     edit_json(folder / "run.json", rate_note="assumed")

@@ -44,6 +44,28 @@ def test_a_reading_is_loaded_as_it_was_written(tmp_path):
             ),
             "'blood' at 5 to 9000 lies outside the scores, which go from 0 to 400",
         ),
+        (
+            lambda f: edit_json(
+                f / "events.json",
+                events=[{"label": "<script>alert(1)</script>", "start": 1, "stop": 2}],
+            ),
+            "event 1: '<script>alert.1.</script>' is not one of the 17 labels",
+        ),
+        (
+            lambda f: edit_json(
+                f / "events.json",
+                events=[{"label": "blood", "start": 1, "stop": 2, "region": "<b>x"}],
+            ),
+            "event 1: '<b>x' is not a region; known are 'mouth'",
+        ),
+        (
+            lambda f: (
+                pl.read_parquet(f / "scores.parquet")
+                .with_columns(time=pl.lit(float("nan")))
+                .write_parquet(f / "scores.parquet")
+            ),
+            "the times in scores.parquet have holes",
+        ),
         (lambda f: (f / "scores.parquet").write_bytes(b"PAR1"), "scores.parquet cannot be read"),
         (lambda f: (f / "run.json").write_text("nothing"), "run.json cannot be read"),
         (lambda f: (f / "run.json").write_text("3"), "run.json is damaged at 'the whole file'"),

@@ -105,7 +105,7 @@ def _runtime(name: str | None, why: str | None) -> str:
 def _study(reading: StoredReading, clock: Clock) -> tuple[Fact, ...]:
     axis = clock.axis
     first, last = int(axis.frames[0]), int(axis.frames[-1])
-    lasted = clock.lasting(first, int(axis.ends()[-1])) if clock.known else "not known"
+    lasted = clock.lasting(first, clock.end) if clock.known else "not known"
     pace = NOT_SAID
     if clock.rate is not None:
         pace = f"{clock.rate:g} a second"

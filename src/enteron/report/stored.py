@@ -65,6 +65,11 @@ def _scores(path: Path, stored: EventsFile, run: RunFacts) -> Scores:
         raise EnteronError(
             f"{path.name} counts in '{read.unit}', events.json in '{stored.unit}'", MIXED
         )
+    times = read.scores.times
+    if times is not None and not (np.isfinite(times).all() and (np.diff(times) >= 0).all()):
+        raise EnteronError(
+            f"the times in {path.name} have holes or go back", "correct the column or leave it out"
+        )
     return read.scores
 
 

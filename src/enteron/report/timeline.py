@@ -3,11 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from enteron.decode.events import DecodedEvent
 from enteron.labels import COLUMN, FINDINGS, LANDMARKS, REGIONS
 from enteron.report.clock import Clock
 from enteron.report.run import RunFacts
-from enteron.types import Annotation, FrameUnit
+from enteron.types import Annotation, FrameAxis, FrameUnit
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,7 @@ class TimelinePanel:
 
 
 MOST_TICKS = 400  # unreadable frames that get a tick of their own
+MOST_GAPS = 400  # gaps that are drawn; all are counted under completeness
 
 
 def timeline_panel(
@@ -75,10 +78,9 @@ def timeline_panel(
             Lane(label, COLUMN[label], tuple(marks[label]), true(label)) for label in labels
         )
 
-    axis = clock.axis
     gaps = tuple(
-        place.mark(int(axis.ends()[row - 1]), int(axis.frames[row]), "frames missing")
-        for row in axis.gaps()
+        place.mark(start, stop, f"{clock.word}s {start:,} to {stop - 1:,} are missing")
+        for start, stop in longest_gaps(clock.axis)
     )
     bad = () if run.unreadable is None else run.unreadable.frames[:MOST_TICKS]
     return TimelinePanel(
@@ -96,13 +98,21 @@ def timeline_panel(
     )
 
 
+def longest_gaps(axis: FrameAxis) -> list[tuple[int, int]]:
+    """Stretches without frames, the longest of them, in their order."""
+    rows = axis.gaps()
+    stretches = np.column_stack((axis.ends()[rows - 1], axis.frames[rows]))
+    longest = np.argsort(stretches[:, 0] - stretches[:, 1], kind="stable")[:MOST_GAPS]
+    return [(start, stop) for start, stop in stretches[np.sort(longest)].tolist()]
+
+
 class _Place:
     """Frame numbers as shares of the study's length, within it."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
-        self.first = int(clock.axis.frames[0])
-        self.length = max(1, int(clock.axis.ends()[-1]) - self.first)
+        self.first = clock.first
+        self.length = max(1, clock.end - self.first)
 
     def mark(self, start: int, stop: int, said: str) -> Mark:
         at = min(max((start - self.first) / self.length, 0.0), 1.0)

@@ -70,7 +70,7 @@ def transit_panel(events: Sequence[DecodedEvent], clock: Clock) -> TransitPanel:
     """Gastric and small-bowel transit, whether the colon was reached, and every stay."""
     stays = [(n, event) for n, event in enumerate(events) if event.label in REGIONS]
     regions = [event for _, event in stays]
-    total = max(1, int(clock.axis.ends()[-1] - clock.axis.frames[0]))
+    total = max(1, clock.end - clock.first)
     rows = tuple(
         Stay(
             number,
@@ -120,7 +120,7 @@ def _stage(
                 f"{counted(gap, clock.word).capitalize()} are missing just before the "
                 f"{event.label} begins: the border lies somewhere among them.",
             )
-    if start.start == clock.axis.frames[0]:
+    if start.start == clock.first:
         return Stage(
             title,
             Outcome.UNKNOWN,
@@ -155,7 +155,7 @@ def _unfinished(
     assert last is not None
     if REGIONS.index(last.label) > REGIONS.index(following):
         return _unknown(title, f"A later region was recognised, but the {following} was not.")
-    if last.stop < clock.axis.ends()[-1]:
+    if last.stop < clock.end:
         return _unknown(title, "No region was recognised at the end of the recording.")
     if start is None:
         return Stage(
@@ -188,7 +188,7 @@ def _arrival(title: str, region: str, events: Sequence[DecodedEvent], clock: Clo
         )
     if last is None:
         return _unknown(title, "No region was recognised in this study.")
-    if last.stop < clock.axis.ends()[-1]:
+    if last.stop < clock.end:
         return _unknown(title, "No region was recognised at the end of the recording.")
     return Stage(
         title, Outcome.NOT_REACHED, "not reached", f"The recording ends in the {last.label}."

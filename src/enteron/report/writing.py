@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from enteron.files import write_text
-from enteron.report.album import load_album
+from enteron.report.album import budget_beside, load_album
 from enteron.report.clock import Clock
 from enteron.report.comparison import comparison_panel
 from enteron.report.completeness import completeness_panel
@@ -53,7 +53,8 @@ def make_page(
     if truth is not None:
         comparison = comparison_panel(events, truth, reading.study, clock, run)
     chosen = choose_pictures(reading.scores, events)
-    album = load_album(reading.folder, chosen, device_text=device_text)
+    budget = budget_beside(len(events))
+    album = load_album(reading.folder, chosen, device_text=device_text, budget=budget)
     return Page(
         study=reading.study,
         facts=facts_panel(reading, clock),
