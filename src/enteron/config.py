@@ -23,6 +23,11 @@ OptionsT = TypeVar("OptionsT", bound=Options)
 
 def load_options(kind: type[OptionsT], path: Path) -> OptionsT:
     """Options from a TOML file; tables are nested options."""
+    return make_options(kind, read_toml(path), path.name)
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The tables of a TOML file."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -30,12 +35,11 @@ def load_options(kind: type[OptionsT], path: Path) -> OptionsT:
             f"{path.name} cannot be read ({error})", "give a TOML file in UTF-8"
         ) from error
     try:
-        table = tomllib.loads(text)
+        return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(
             f"{path.name} is not TOML: {error}", "correct that line (strings need quotes)"
         ) from error
-    return make_options(kind, table, path.name)
 
 
 def parse_json_options(kind: type[OptionsT], text: str, source: str, remedy: str) -> OptionsT:

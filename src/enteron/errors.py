@@ -37,6 +37,10 @@ class ModelError(EnteronError):
     """Weights, a bundle of them or a model folder are not what they should be."""
 
 
+class TrainingError(EnteronError):
+    """Training cannot start, go on or be resumed."""
+
+
 class ConfigError(EnteronError):
     """An options file has something wrong in it."""
 

@@ -7,7 +7,6 @@ import torch
 from enteron.model.options import ModelOptions
 from enteron.training.losses import (
     Losses,
-    LossWeights,
     angular_separation,
     asymmetric_focal,
     contrastive_loss,
@@ -16,6 +15,7 @@ from enteron.training.losses import (
     smooth_labels,
     total_loss,
 )
+from enteron.training.options import LossOptions
 from tests.literal import equations
 
 
@@ -125,7 +125,7 @@ def test_paths_that_do_not_exist_add_nothing():
         anatomy=drawn(3, 6),
         hidden=drawn(5, 9),
         prototypes=None,
-        weights=LossWeights(orthogonality=0),
+        options=LossOptions(orthogonality=0),
     )
     assert found.contrastive.item() == found.angular.item() == 0
     assert found.total.item() == found.classification.item()
@@ -198,7 +198,7 @@ def test_angular_of_orthogonal_identical_and_opposite_prototypes():
 
 
 def test_default_weights_are_the_papers():
-    assert LossWeights().model_dump() == {
+    assert LossOptions().model_dump() == {
         "classification": 1.0,
         "contrastive": 0.4,
         "orthogonality": 0.01,

@@ -6,6 +6,7 @@ import typer
 
 from enteron.cli import (
     bench,
+    calibrate,
     check,
     decode,
     demo,
@@ -13,7 +14,9 @@ from enteron.cli import (
     export,
     phantom,
     priors,
+    read,
     report,
+    train,
     tune,
     validate,
 )
@@ -31,6 +34,9 @@ app = typer.Typer(
 app.command()(demo.demo)
 app.command()(phantom.phantom)
 app.command()(check.check)
+app.command()(train.train)
+app.command()(calibrate.calibrate)
+app.command()(read.read)
 app.command()(decode.decode)
 app.command()(tune.tune)
 app.command()(report.report)

@@ -51,7 +51,7 @@ def report(
 
 def _annotation(truth: Path, study: str) -> Annotation[FrameUnit]:
     """The annotation of the study that was read."""
-    from enteron.cli.truth import read_truth
+    from enteron.galar.any_truth import read_truth
 
     known = {annotation.study: annotation for annotation in read_truth(truth, Unit.FRAME)}
     if study not in known:

@@ -41,6 +41,19 @@ def write_run(folder: Path, run: dict[str, Any]) -> None:
     write_text(folder / "run.json", json.dumps(run, indent=1, sort_keys=True) + "\n")
 
 
+def read_run(folder: Path) -> dict[str, Any] | None:
+    """`run.json` of a folder, or nothing where there is none."""
+    try:
+        content = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise EnteronError(
+            f"run.json in '{folder.name}' cannot be read", "delete it, or give another folder"
+        ) from error
+    return content if isinstance(content, dict) else {}
+
+
 @dataclass(frozen=True)
 class EventsFile:
     """What `events.json` holds."""
@@ -64,10 +77,7 @@ def read_events_file(path: Path) -> EventsFile:
     events = []
     for number, row in enumerate(rows, 1):
         try:
-            score, onset, end = (
-                None if row.get(name) is None else float(row[name])
-                for name in ("score", "onset", "end")
-            )
+            score, onset, end = (_share(row, name) for name in ("score", "onset", "end"))
             start, stop = int(row["start"]), int(row["stop"])
             if row.get("region") not in (None, *REGIONS):
                 raise LabelError(f"'{row['region']}' is not a region", nearest("", REGIONS))
@@ -79,6 +89,10 @@ def read_events_file(path: Path) -> EventsFile:
             raise EnteronError(f"event {number} of {path.name} is damaged", remedy) from error
         events.append(event)
     return EventsFile(study, unit, tuple(events))
+
+
+def _share(row: dict[str, Any], name: str) -> float | None:
+    return None if row.get(name) is None else float(row[name])
 
 
 def _row(event: DecodedEvent, scores: Scores) -> dict[str, Any]:

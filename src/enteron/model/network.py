@@ -11,7 +11,7 @@ from enteron.model.backbone import Backbone
 from enteron.model.head import AnatomyContextHead
 from enteron.model.options import FEATURES, ModelOptions
 from enteron.model.prototypes import Prototypes
-from enteron.model.temporal import LocalDifferencing, temporal_features
+from enteron.model.temporal import LocalDifferencing, TemporalFeatures, temporal_features
 from enteron.model.text import TextContrast
 
 
@@ -58,7 +58,17 @@ class Network(nn.Module):
 
     def read(self, windows: torch.Tensor) -> Outputs:
         """Everything after the backbone, from windows of embeddings (n, frames, 512)."""
-        temporal = temporal_features(self.differencing(windows))
+        return self._outputs(temporal_features(self.differencing(windows)))
+
+    def read_study(self, features: torch.Tensor, rows: torch.Tensor) -> Outputs:
+        """The same as `read(features[rows])`, from a study's embeddings (m, 512) and rows (n,
+        frames), without doing for every window what is needed once for every frame.
+        """
+        if isinstance(self.differencing, LocalDifferencing):
+            return self._outputs(temporal_features(self.differencing.over_study(features, rows)))
+        return self.read(features[rows])
+
+    def _outputs(self, temporal: TemporalFeatures) -> Outputs:
         logits = self.head(temporal)
         if self.prototypes is not None:
             logits = logits + self.prototypes(temporal.current)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from types import TracebackType
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,6 +78,17 @@ class Study(ABC):
         self._account(frame)
         return frame
 
+    random_access: ClassVar[bool] = False
+    """Whether any frame is as cheap as the next, also from several threads at once."""
+
+    @abstractmethod
+    def file_stamps(self, rows: slice = slice(None)) -> NDArray[np.int64]:
+        """(files, 2): bytes and time of last change, to notice that a file is no longer the same.
+
+        One for each of these rows where every frame is a file, a single one for a video; -1 where
+        a file is gone.
+        """
+
     def times(self) -> NDArray[np.float64] | None:
         """Seconds of every frame since the first one, or None when the source does not know."""
         if self.rate is None:
@@ -94,7 +105,7 @@ class Study(ABC):
             return
         self.unreadable[frame.number] = frame.problem or "unreadable"
         if 2 * len(self.unreadable) > len(self):
-            first = min(self.unreadable)
+            first = min(self.unreadable.copy())  # other threads may be adding to it
             raise StudyError(
                 f"more than half of study {self.id} cannot be read: {len(self.unreadable)} of "
                 f"{len(self)} frames, the first is {first} ({self.unreadable[first]})",

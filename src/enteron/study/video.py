@@ -56,6 +56,13 @@ class VideoFile(Study):
             return super()._time(row)
         return int(self._stamps[row] - self._stamps[0]) * self._time_base
 
+    def file_stamps(self, rows: slice = slice(None)) -> NDArray[np.int64]:
+        try:
+            found = self._path.stat()
+        except OSError:
+            return np.array([[-1, -1]], dtype=np.int64)
+        return np.array([[found.st_size, found.st_mtime_ns]], dtype=np.int64)
+
     def _stream(self, start: int) -> Iterator[Frame]:
         cursor = self._open_cursor(start)
         try:

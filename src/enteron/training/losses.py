@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch.nn import functional
 
-from enteron.config import Options
+from enteron.training.options import LossOptions
 
 GAMMA_POSITIVE = 1.0
 GAMMA_NEGATIVE = 4.0
@@ -13,28 +13,21 @@ MARGIN = 0.05
 LARGEST_WEIGHT = 50.0
 
 
-class LossWeights(Options):
-    """The weights of the total (paper, section 2.7)."""
-
-    classification: float = 1.0
-    """Of the asymmetric focal loss."""
-    contrastive: float = 0.4
-    """Of the contrastive path's cross-entropy."""
-    orthogonality: float = 0.01
-    """Of the overlap of anatomy and pathology weights."""
-    angular: float = 0.05
-    """Of the prototypes' likeness to each other."""
-
-
 @dataclass(frozen=True)
 class Losses:
-    """The total that is minimised, and its parts before weighting. Scalars."""
+    """What is minimised, in two weighted sums, and its parts before weighting. Scalars."""
 
-    total: torch.Tensor
+    data: torch.Tensor  # what depends on the batch: classification and contrastive
+    structure: torch.Tensor  # what depends on the weights alone: orthogonality and angular
     classification: torch.Tensor
     contrastive: torch.Tensor
     orthogonality: torch.Tensor
     angular: torch.Tensor
+
+    @property
+    def total(self) -> torch.Tensor:
+        """L of the paper."""
+        return self.data + self.structure
 
 
 def smooth_labels(targets: torch.Tensor, smoothing: float) -> torch.Tensor:
@@ -113,28 +106,35 @@ def total_loss(
     hidden: torch.Tensor,
     prototypes: torch.Tensor | None,
     smoothing: float = 0.0,
-    weights: LossWeights | None = None,
+    options: LossOptions | None = None,
 ) -> Losses:
     """L = L_cls + 0.4 L_con + 0.01 L_orth + 0.05 L_ang (paper, section 2.7).
 
-    Logits and targets are (n, 17). Smoothing is 0.05 in training, 0 at validation, and touches
-    L_cls only (decision 12). A path that the network lacks (None) adds nothing.
+    Logits and targets are (n, 17). `smoothing` is the options' in training, 0 at validation, and
+    touches L_cls only (decision 12). A path that the network lacks (None) adds nothing.
     """
-    weights = weights or LossWeights()
-    classification = asymmetric_focal(logits, smooth_labels(targets, smoothing))
+    options = options or LossOptions()
+    classification = asymmetric_focal(
+        logits,
+        smooth_labels(targets, smoothing),
+        gamma_positive=options.gamma_positive,
+        gamma_negative=options.gamma_negative,
+        margin=options.margin,
+    )
     nothing = classification.new_zeros(())
     contrast = (
         nothing if contrastive is None else contrastive_loss(contrastive, targets, positive_weight)
     )
     overlap = orthogonality(anatomy, hidden)
     likeness = nothing if prototypes is None else angular_separation(prototypes)
-    total = (
-        weights.classification * classification
-        + weights.contrastive * contrast
-        + weights.orthogonality * overlap
-        + weights.angular * likeness
+    return Losses(
+        data=options.classification * classification + options.contrastive * contrast,
+        structure=options.orthogonality * overlap + options.angular * likeness,
+        classification=classification,
+        contrastive=contrast,
+        orthogonality=overlap,
+        angular=likeness,
     )
-    return Losses(total, classification, contrast, overlap, likeness)
 
 
 def _at_least_single(values: torch.Tensor) -> torch.Tensor:

@@ -1,0 +1,277 @@
+"""The loop: it learns, stops when told, goes on to the same bytes, and names what is broken."""
+
+import numpy as np
+import pytest
+import torch
+
+from enteron.errors import ConfigError, TrainingError
+from enteron.labels import COLUMN
+from enteron.model.network import Network
+from enteron.teaching.company import Silence
+from enteron.teaching.figures import judge
+from enteron.training.batches import Draw
+from enteron.training.checkpoint import FILE, read_progress, save_checkpoint
+from enteron.training.history import EpochRecord, Figures, History
+from enteron.training.losses import positive_weights, total_loss
+from enteron.training.mixup import mix, mixing_share
+from enteron.training.options import TrainingOptions
+from enteron.training.processes import Processes
+from enteron.training.sampler import Sampler
+from enteron.training.schedule import rate_factor
+from enteron.training.stored import StoredWindows
+from enteron.training.watching import Step
+from tests.training.making import (
+    small_network,
+    small_options,
+    small_training,
+    sources,
+    stored_study,
+)
+
+
+class InterruptionError(Exception):
+    """Somebody pulls the plug."""
+
+
+class Plug(Silence):
+    """Pulls it after some steps."""
+
+    def __init__(self, after: int) -> None:
+        self.after = after
+        self.steps: list[Step] = []
+
+    def stepped(self, step: Step) -> None:
+        self.steps.append(step)
+        if len(self.steps) == self.after:
+            raise InterruptionError
+
+
+def weights_of(network: Network) -> dict[str, torch.Tensor]:
+    return {name: tensor.clone() for name, tensor in network.state_dict().items()}
+
+
+def assert_same_bytes(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> None:
+    assert one.keys() == other.keys()
+    for name, tensor in one.items():
+        assert torch.equal(tensor, other[name]), name
+
+
+def test_it_learns():
+    outcome = small_training(small_options(epochs=4)).run()
+    first, *_, last = outcome.history.epochs
+    assert last.train_loss < 0.5 * first.train_loss
+    best = outcome.history.best
+    assert best is not None
+    assert best.figures.region_accuracy > 0.95
+    assert best.figures.findings_ap > 0.9
+    # The stored network is the best epoch's: its scores give that epoch's figures again.
+    again = judge(outcome.validation.truth, outcome.validation.scores)
+    assert again.macro_ap == pytest.approx(best.figures.macro_ap, abs=1e-9)
+
+
+def test_a_step_by_hand():
+    """One epoch of three steps, written out with torch's own AdamW and clipping."""
+    options = small_options(epochs=1, batch=32, model={"backbone": "vit-tiny", "dropout": 0.0})
+    outcome = small_training(options).run()
+    train, _ = sources()
+    network = small_network(options)
+    head = list(network.head_parameters())
+    optimiser = torch.optim.AdamW(head, lr=1.0, betas=(0.9, 0.999), weight_decay=5e-4)
+    average = {n: t.double().clone() for n, t in network.state_dict().items()}
+    weight = positive_weights(torch.from_numpy(train.samples.counts), len(train.samples))
+    order = Sampler(train.samples.labels, options.sampler, 32, 1, options.seed).epoch(0)
+    assert len(order) == 3
+    for step, chosen in enumerate(order):
+        (batch,) = train.batches([Draw(chosen, None)])
+        inputs, targets = mix(batch.inputs, batch.targets, mixing_share(0.3, options.seed, 0, step))
+        out = network.train()(inputs)
+        assert network.prototypes is not None
+        losses = total_loss(
+            out.logits,
+            out.contrastive,
+            targets,
+            positive_weight=weight,
+            anatomy=network.head.anatomy.weight,
+            hidden=network.head.pathology.hidden.weight,
+            prototypes=network.prototypes.directions,
+            smoothing=0.05,
+        )
+        optimiser.zero_grad()
+        losses.total.backward()
+        torch.nn.utils.clip_grad_norm_(head, 1.0)
+        for group in optimiser.param_groups:
+            group["lr"] = 1e-3 * rate_factor(step, 3, options.schedule)
+        optimiser.step()
+        for name, tensor in network.state_dict().items():
+            average[name] = 0.9 * average[name] + 0.1 * tensor.double()
+    found = outcome.network.state_dict()
+    for name in ("head.anatomy.weight", "head.pathology.hidden.weight", "prototypes.directions",
+                 "contrast.features", "differencing.raw_strength",
+                 "head.excitation.norm.running_var"):  # fmt: skip
+        torch.testing.assert_close(found[name].double(), average[name], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("changes", "after"),
+    [
+        ({}, 6),  # the last step of the first epoch: its validation is lost with it
+        ({"checkpoint_steps": 4}, 11),  # back by a step
+        ({"accumulate": 2, "batch": 8, "sampler": {"balanced": False}, "views": 2}, 8),
+    ],
+)
+def test_a_resumed_training_ends_with_the_same_bytes(tmp_path, changes, after):
+    options = small_options(**changes)
+    whole = small_training(options).run()
+    with pytest.raises(InterruptionError):
+        small_training(options, tmp_path, Plug(after)).run()
+    watched = Plug(10_000)
+    resumed = small_training(options, tmp_path, watched).run()
+    assert watched.steps[0].overall > 0
+    assert_same_bytes(weights_of(whole.network), weights_of(resumed.network))
+    assert whole.history == resumed.history
+
+
+def test_a_checkpoint_of_other_options_or_data_is_refused(tmp_path):
+    with pytest.raises(InterruptionError):
+        small_training(small_options(), tmp_path, Plug(4)).run()
+    with pytest.raises(TrainingError, match="other options: 'mixup' differs; resume with"):
+        small_training(small_options(mixup=0.1), tmp_path)
+    few = StoredWindows([stored_study("1", seed=9)], 3, 1)
+    with pytest.raises(TrainingError, match="on other samples: studies, frames or labels changed"):
+        small_training(small_options(), tmp_path, given=(few, few))
+    # Who reads the pictures changes nothing.
+    assert small_training(small_options(workers=3), tmp_path).progress.batch == 3
+
+
+def test_a_damaged_checkpoint_is_refused(tmp_path):
+    with pytest.raises(InterruptionError):
+        small_training(small_options(), tmp_path, Plug(2)).run()
+    whole = (tmp_path / FILE).read_bytes()
+    (tmp_path / FILE).write_bytes(whole[:-100])
+    with pytest.raises(TrainingError, match=r"'state\.safetensors' cannot be read; train again"):
+        small_training(small_options(), tmp_path)
+    (tmp_path / FILE).write_bytes(b"")
+    with pytest.raises(TrainingError, match="cannot be read"):
+        small_training(small_options(), tmp_path)
+
+
+def test_a_checkpoint_that_cannot_be_written_leaves_the_last_one(tmp_path, monkeypatch):
+    training = small_training(small_options(), tmp_path, Plug(4))
+    with pytest.raises(InterruptionError):
+        training.run()
+    before = (tmp_path / FILE).read_bytes()
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(TrainingError, match=r"No space left.*--resume; the last one \(epoch 1, af"):
+        save_checkpoint(tmp_path, training.progress, training.learner.tensors())
+    assert (tmp_path / FILE).read_bytes() == before
+    assert read_progress(tmp_path).batch == 3
+    assert [path.name for path in tmp_path.iterdir()] == [FILE]
+
+
+def test_early_stop():
+    record = EpochRecord(
+        epoch=1,
+        train_loss=1,
+        val_loss=1,
+        figures=Figures(
+            macro_ap=0.5, macro_ap_present=0.5, macro_f1=0, findings_ap=0, region_accuracy=0
+        ),
+    )
+    rows = [record]
+    for epoch, ap in ((2, 0.7), (3, 0.7), (4, 0.6)):
+        figures = record.figures.model_copy(update={"macro_ap": ap})
+        rows.append(record.model_copy(update={"epoch": epoch, "figures": figures}))
+    history = History(epochs=tuple(rows))
+    assert history.best == rows[1]  # the first of equals
+    assert history.stale(2)
+    assert not history.stale(3)
+    assert not history.stale(None)
+    assert not History().stale(1)
+
+
+def test_training_stops_when_nothing_gets_better():
+    worse = iter((0.3, 0.5, 0.4, 0.45, 0.9))
+
+    def scripted(truth: np.ndarray, scores: np.ndarray) -> Figures:
+        return judge(truth, scores).model_copy(update={"macro_ap": next(worse)})
+
+    options = small_options(epochs=6, patience=2, sampler={"samples": 16})
+    outcome = small_training(options, judge=scripted).run()
+    assert [record.figures.macro_ap for record in outcome.history.epochs] == [0.3, 0.5, 0.4, 0.45]
+    best = outcome.history.best
+    assert best is not None
+    assert best.epoch == 2
+
+
+def test_a_broken_feature_is_named():
+    train, val = sources()
+    broken = stored_study("7", seed=1)
+    broken.features[20:22] = np.nan
+    train = StoredWindows([broken], 3, 1)
+    with pytest.raises(
+        TrainingError, match=r"epoch 1, batch \d+: the features of study 7 frames? \d+.* not fin"
+    ):
+        small_training(small_options(epochs=9), given=(train, val)).run()
+
+
+def test_a_loss_that_explodes_names_its_batch():
+    options = small_options(optimiser={"head_rate": 1e25, "clip": 1e30}, schedule={"start": 1})
+    with pytest.raises(
+        TrainingError, match=r"the loss is (nan|inf), in the batch of study 1 frames .*; look at"
+    ):
+        small_training(options).run()
+
+
+def test_unreadable_frames_are_no_samples_and_windows_reach_over_them():
+    study = stored_study("1", count=8)
+    from dataclasses import replace
+
+    readable = np.array([0, 1, 3, 4, 5, 7])
+    source = StoredWindows([replace(study, readable=readable)], 3, 1)
+    assert source.unreadable == {("1", 10), ("1", 30)}  # frame = 5 x row
+    assert len(source.samples) == 6
+    assert [source.samples.frame(n) for n in range(6)] == [0, 5, 15, 20, 25, 35]
+    (batch,) = source.batches([Draw(np.array([2, 5]), None)])
+    expected = study.features[[[0, 1, 3], [4, 5, 7]], 0]
+    np.testing.assert_array_equal(batch.inputs.numpy(), expected)
+    np.testing.assert_array_equal(batch.targets.numpy(), study.samples.labels[[3, 7]])
+
+
+def test_a_seed_chooses_one_view_for_all_frames():
+    study = stored_study("1", count=8, views=3)
+    source = StoredWindows([study], 3, 1)
+    (batch,) = source.batches([Draw(np.array([4, 4, 4, 4]), np.array([0, 1, 2, 5]))])
+    rows = [2, 3, 4]
+    for made, view in zip(batch.inputs.numpy(), (0, 1, 2, 2), strict=True):
+        np.testing.assert_array_equal(made, study.features[rows, view])
+
+
+def test_batches_without_an_even_share_are_refused():
+    with pytest.raises(
+        ConfigError, match="a batch of 18 has no even share for each of 2 processes"
+    ):
+        small_training(small_options(batch=18), processes=Processes(0, 2))
+
+
+def test_contradictions_are_refused():
+    for changes, message in (
+        ({"views": 2, "regime": "full"}, "views belong to the frozen regime"),
+        ({"losses": {"classification": 0, "contrastive": 0}}, "nothing would be learnt"),
+        ({"augmentation": {"scale": [1.0, 0.7]}}, "scale goes from a positive number"),
+        ({"augmentation": {"erased": [0.1, 1.5]}}, "shares of the area"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            TrainingOptions.model_validate(changes)
+
+
+def test_a_label_without_positives_does_no_harm():
+    train, _ = sources()
+    assert train.samples.counts[COLUMN["ulcer"]] == 0
+    outcome = small_training(small_options(epochs=1)).run()
+    assert np.isfinite(outcome.validation.scores).all()
+    figures = outcome.history.epochs[0].figures
+    assert figures.macro_ap < figures.macro_ap_present

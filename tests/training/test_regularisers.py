@@ -1,0 +1,175 @@
+"""Schedule, average, mixup, augmentation: against hand computations and torch's own."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from enteron.training.augmentation import Augmentation
+from enteron.training.averaging import Average, trained_tensors
+from enteron.training.mixup import mix, mixing_share
+from enteron.training.options import AugmentationOptions, ScheduleOptions
+from enteron.training.randomness import generator, seed_of
+from enteron.training.schedule import make_optimiser, rate_factor, set_rates
+from tests.training.making import small_network, small_options
+
+
+@given(
+    steps=st.integers(8, 400),
+    rise=st.floats(0.1, 0.9),
+    start=st.floats(1, 30),
+    end=st.floats(1, 1000),
+)
+def test_rates_are_those_of_torchs_one_cycle(steps, rise, start, end):
+    if rise * steps <= 1.5:  # torch divides by zero where the rise ends at the first step
+        return
+    optimiser = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+    cycle = torch.optim.lr_scheduler.OneCycleLR(
+        optimiser, 0.3, total_steps=steps, pct_start=rise, div_factor=start, final_div_factor=end
+    )
+    options = ScheduleOptions(rise=rise, start=start, end=end)
+    for step in range(steps):
+        mine = 0.3 * rate_factor(step, steps, options)
+        assert mine == pytest.approx(cycle.get_last_lr()[0], rel=1e-9, abs=1e-12)
+        optimiser.step()
+        if step < steps - 1:
+            cycle.step()
+
+
+def test_rates_of_the_paper_by_hand():
+    #  1000 steps: from 3e-5 at step 0 to 3e-4 at step 149, to 3e-7 at step 999
+    options = ScheduleOptions()
+    assert 3e-4 * rate_factor(0, 1000, options) == pytest.approx(3e-5)
+    assert 3e-4 * rate_factor(149, 1000, options) == pytest.approx(3e-4)
+    assert 3e-4 * rate_factor(999, 1000, options) == pytest.approx(3e-7)
+    assert 9e-5 * rate_factor(999, 1000, options) == pytest.approx(9e-8)
+    # Half of the way down the cosine is half of the way between the two rates.
+    assert rate_factor(574, 1000, options) == pytest.approx((1 + 1e-3) / 2)
+
+
+def test_one_step_and_no_rise_do_not_divide_by_zero():
+    assert math.isfinite(rate_factor(0, 1, ScheduleOptions()))
+    assert rate_factor(0, 1, ScheduleOptions(rise=0)) == pytest.approx(1e-3)
+
+
+def test_two_groups_with_rates_of_their_own():
+    options = small_options(regime="full")
+    network = small_network(options)
+    optimiser = make_optimiser(network, options.optimiser, frozen=False)
+    set_rates(optimiser, 0.5)
+    head, backbone = optimiser.param_groups
+    assert (head["lr"], backbone["lr"]) == (0.5e-3, 4.5e-5)
+    assert {id(p) for p in backbone["params"]} == {id(p) for p in network.backbone.parameters()}
+    both = {id(p) for group in optimiser.param_groups for p in group["params"]}
+    assert both == {id(p) for p in network.parameters()}
+    assert len(make_optimiser(network, options.optimiser, frozen=True).param_groups) == 1
+
+
+def test_average_by_hand():
+    options = small_options(regime="full")
+    network = small_network(options)
+    average = Average(network, 0.75, frozen=False)
+    tensors = {n: t.detach().clone() for n, t in network.state_dict().items()}
+    before = {n: t.clone() for n, t in tensors.items()}
+    for tensor in tensors.values():
+        tensor += 4
+    average.follow(tensors, 0)
+    average.follow(tensors, 1)
+    found = average.network.state_dict()
+    #  1 - 0.75^2 = 7/16 of the way after two steps
+    weight, mean = "head.anatomy.weight", "head.excitation.norm.running_mean"
+    torch.testing.assert_close(found[weight], before[weight] + 7 / 16 * 4)
+    torch.testing.assert_close(found[mean], before[mean] + 7 / 16 * 4)  # a buffer
+    counter = "head.excitation.norm.num_batches_tracked"
+    assert found[counter].item() == before[counter].item() + 4  # copied, not averaged
+    torch.testing.assert_close(network.state_dict()[weight], before[weight])
+
+
+def test_rising_decay_by_hand():
+    network = small_network(small_options())
+    average = Average(network, 0.5, frozen=True, rise=True)
+    name = "prototypes.directions"
+    tensors = {n: t.clone() for n, t in trained_tensors(network, frozen=True).items()}
+    start = tensors[name].clone()
+    tensors[name] += 10
+    average.follow(tensors, 0)  # decay 1/10
+    torch.testing.assert_close(average.tensors[name], start + 9)
+    average.follow(tensors, 1)  # decay 2/11
+    torch.testing.assert_close(average.tensors[name], start + 10 - 2 / 11)
+    average.follow(tensors, 1000)  # decay 1/2, the largest
+    torch.testing.assert_close(average.tensors[name], start + 10 - 1 / 11)
+
+
+def test_a_frozen_backbone_is_neither_copied_nor_stored():
+    network = small_network(small_options())
+    average = Average(network, 0.9, frozen=True)
+    assert average.network.backbone is network.backbone
+    assert not any(name.startswith("backbone.") for name in average.tensors)
+    assert average.network.head is not network.head
+
+
+def test_mixup_by_hand():
+    clips = torch.arange(5.0).view(5, 1, 1).repeat(1, 3, 2)
+    targets = torch.eye(5)
+    mixed, soft = mix(clips, targets, 0.75)
+    #  pairs (0, 1), (2, 3); 4 has no partner
+    assert mixed[:, 0, 0].tolist() == [0.25, 0.75, 2.25, 2.75, 4.0]
+    assert (mixed == mixed[:, :1, :1]).all()  # the same share for the three frames
+    assert soft[2].tolist() == [0, 0, 0.75, 0.25, 0]
+    assert soft[4].tolist() == [0, 0, 0, 0, 1]
+    same = mix(clips, targets, 1.0)
+    assert same[0] is clips
+    assert same[1] is targets
+
+
+def test_mixing_shares_are_the_larger_half_of_a_beta():
+    shares = np.array([mixing_share(0.3, 42, 0, batch) for batch in range(4000)])
+    assert shares.min() >= 0.5
+    assert mixing_share(0.3, 42, 0, 17) == shares[17]
+    # E max(B, 1 - B) for Beta(0.3, 0.3), by numerical integration.
+    from scipy.stats import beta
+
+    expected = 2 * beta(0.3, 0.3).expect(lambda x: x, lb=0.5, ub=1)
+    assert shares.mean() == pytest.approx(expected, abs=4 * shares.std() / 4000**0.5)
+    assert mixing_share(0.0, 42, 0, 1) == 1.0
+
+
+def pictures(count: int = 3) -> torch.Tensor:
+    draw = np.random.default_rng(0)
+    coarse = torch.from_numpy(draw.random((1, 3, 6, 6)))
+    fine = torch.nn.functional.interpolate(coarse, size=32, mode="bilinear")
+    return (255 * fine).byte().repeat(count, 1, 1, 1)
+
+
+def test_one_draw_for_all_frames_of_a_clip():
+    augmentation = Augmentation(AugmentationOptions(), 32)
+    clip = pictures()
+    for seed in range(40):
+        changed = augmentation(clip, seed)
+        assert changed.shape == clip.shape
+        assert changed.dtype == torch.uint8
+        assert torch.equal(changed[0], changed[1])
+        assert torch.equal(changed[0], changed[2])
+
+
+def test_augmentation_follows_from_its_seed_and_leaves_torchs_generator_alone():
+    augmentation = Augmentation(AugmentationOptions(), 32)
+    torch.manual_seed(1)
+    expected = torch.rand(3)
+    torch.manual_seed(1)
+    one = augmentation(pictures(), 11)
+    assert torch.equal(torch.rand(3), expected)
+    assert torch.equal(one, augmentation(pictures(), 11))
+    # Whatever the number of pictures: a study is changed in chunks.
+    assert torch.equal(one[0], augmentation(pictures(1), 11)[0])
+    assert len({augmentation(pictures(1), seed).sum().item() for seed in range(20)}) > 15
+
+
+def test_seeds_depend_on_every_part():
+    seeds = {seed_of(1, 2), seed_of(2, 1), seed_of("1", 2), seed_of(12), seed_of(1, 2, 0)}
+    assert len(seeds) == 5
+    assert all(0 <= seed < 2**63 for seed in seeds)
+    assert generator(3, "x").random() == generator(3, "x").random()
