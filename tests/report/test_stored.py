@@ -5,6 +5,7 @@ import json
 import polars as pl
 import pytest
 
+from enteron.decode.score_file import write_scores
 from enteron.errors import EnteronError
 from enteron.report import write_report
 from enteron.report.stored import load_reading
@@ -72,6 +73,14 @@ def test_a_reading_is_loaded_as_it_was_written(tmp_path):
         (lambda f: edit_json(f / "run.json", rate="fast"), "run.json is damaged at 'rate'"),
         (lambda f: edit_json(f / "run.json", rate=-1.0), "run.json is damaged at 'rate'"),
         (lambda f: edit_json(f / "run.json", study="s2"), "is of study s1, run.json of study s2"),
+        (
+            lambda f: write_scores(f / "scores.parquet", scores_for(EVENTS, study="s3")),
+            "scores.parquet holds scores of study s3, events.json events of study s1",
+        ),
+        (
+            lambda f: edit_json(f / "run.json", scored=399),
+            "the scores have 400 rows where run.json",
+        ),
         (lambda f: edit_json(f / "run.json", rows=399), "the scores have 400 rows where run.json"),
         (
             lambda f: (

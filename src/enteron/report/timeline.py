@@ -3,13 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from enteron.decode.events import DecodedEvent
 from enteron.labels import COLUMN, FINDINGS, LANDMARKS, REGIONS
 from enteron.report.clock import Clock
+from enteron.report.gaps import Gap, longest
 from enteron.report.run import RunFacts
-from enteron.types import Annotation, FrameAxis, FrameUnit
+from enteron.types import Annotation, FrameUnit
 
 
 @dataclass(frozen=True)
@@ -62,6 +61,7 @@ def timeline_panel(
     clock: Clock,
     run: RunFacts,
     truth: Annotation[FrameUnit] | None,
+    gaps: Sequence[Gap] = (),
 ) -> TimelinePanel:
     """Marks for every event, every annotated stretch, every gap and every unreadable frame."""
     place = _Place(clock)
@@ -78,10 +78,6 @@ def timeline_panel(
             Lane(label, COLUMN[label], tuple(marks[label]), true(label)) for label in labels
         )
 
-    gaps = tuple(
-        place.mark(start, stop, f"{clock.word}s {start:,} to {stop - 1:,} are missing")
-        for start, stop in longest_gaps(clock.axis)
-    )
     bad = () if run.unreadable is None else run.unreadable.frames[:MOST_TICKS]
     return TimelinePanel(
         transit=tuple(mark for label in REGIONS for mark in marks[label]),
@@ -89,21 +85,16 @@ def timeline_panel(
         landmarks=lanes(LANDMARKS),
         findings=lanes(FINDINGS),
         regions=lanes(REGIONS),
-        gaps=gaps,
+        gaps=tuple(
+            place.mark(start, stop, f"{clock.word}s {start:,} to {stop - 1:,} are missing")
+            for start, stop in longest(list(gaps), MOST_GAPS)
+        ),
         unreadable=tuple(
             place.mark(frame, frame + 1, f"{clock.word} {frame:,} cannot be read") for frame in bad
         ),
         with_truth=truth is not None,
         word=clock.word,
     )
-
-
-def longest_gaps(axis: FrameAxis) -> list[tuple[int, int]]:
-    """Stretches without frames, the longest of them, in their order."""
-    rows = axis.gaps()
-    stretches = np.column_stack((axis.ends()[rows - 1], axis.frames[rows]))
-    longest = np.argsort(stretches[:, 0] - stretches[:, 1], kind="stable")[:MOST_GAPS]
-    return [(start, stop) for start, stop in stretches[np.sort(longest)].tolist()]
 
 
 class _Place:

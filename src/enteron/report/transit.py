@@ -9,12 +9,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-import numpy as np
-
 from enteron.decode.events import DecodedEvent
 from enteron.labels import COLUMN, REGIONS
 from enteron.report.clock import Clock, counted
-from enteron.types import FrameAxis
+from enteron.report.gaps import Gap
+
+TOLERATED = 25
+"""Rows that may be missing at a border: its certainty is stated for as many around it."""
 
 
 class Outcome(StrEnum):
@@ -66,7 +67,9 @@ class TransitPanel:
     word: str
 
 
-def transit_panel(events: Sequence[DecodedEvent], clock: Clock) -> TransitPanel:
+def transit_panel(
+    events: Sequence[DecodedEvent], clock: Clock, gaps: Sequence[Gap] = ()
+) -> TransitPanel:
     """Gastric and small-bowel transit, whether the colon was reached, and every stay."""
     stays = [(n, event) for n, event in enumerate(events) if event.label in REGIONS]
     regions = [event for _, event in stays]
@@ -84,8 +87,8 @@ def transit_panel(events: Sequence[DecodedEvent], clock: Clock) -> TransitPanel:
         for number, event in sorted(stays, key=lambda stay: stay[1].start)
     )
     stages = (
-        _stage("Gastric transit", "stomach", "small intestine", regions, clock),
-        _stage("Small-bowel transit", "small intestine", "colon", regions, clock),
+        _stage("Gastric transit", "stomach", "small intestine", regions, clock, gaps),
+        _stage("Small-bowel transit", "small intestine", "colon", regions, clock, gaps),
         _arrival("Colon", "colon", regions, clock),
     )
     return TransitPanel(stages, rows, clock.known, clock.assumed, clock.word)
@@ -101,7 +104,12 @@ def _last(events: Sequence[DecodedEvent]) -> DecodedEvent | None:
 
 
 def _stage(
-    title: str, region: str, following: str, events: Sequence[DecodedEvent], clock: Clock
+    title: str,
+    region: str,
+    following: str,
+    events: Sequence[DecodedEvent],
+    clock: Clock,
+    gaps: Sequence[Gap],
 ) -> Stage:
     start, stop = _entry(region, events), _entry(following, events)
     if not events:
@@ -113,8 +121,8 @@ def _stage(
             title, f"The {following} was recognised, but no entry into the {region} before it."
         )
     for event in (start, stop):
-        gap = gap_before(event.start, clock.axis)
-        if gap:
+        gap = gap_before(event.start, gaps)
+        if gap > TOLERATED * clock.axis.step:
             return _unknown(
                 title,
                 f"{counted(gap, clock.word).capitalize()} are missing just before the "
@@ -199,9 +207,6 @@ def _unknown(title: str, detail: str) -> Stage:
     return Stage(title, Outcome.UNKNOWN, "unknown", detail)
 
 
-def gap_before(frame: int, axis: FrameAxis) -> int:
+def gap_before(frame: int, gaps: Sequence[Gap]) -> int:
     """How many frames are missing directly before a frame; 0 where none are."""
-    row = int(np.searchsorted(axis.frames, frame))
-    if row == 0 or row >= len(axis):
-        return 0
-    return int(max(0, axis.frames[row] - axis.frames[row - 1] - axis.step))
+    return next((stop - start for start, stop in gaps if stop == frame), 0)

@@ -58,10 +58,10 @@ def make_page(
     return Page(
         study=reading.study,
         facts=facts_panel(reading, clock),
-        timeline=timeline_panel(events, clock, run, truth),
-        transit=transit_panel(events, clock),
+        timeline=timeline_panel(events, clock, run, truth, reading.gaps),
+        transit=transit_panel(events, clock, reading.gaps),
         gallery=gallery_panel(events, clock, chosen, album),
-        completeness=completeness_panel(clock, run),
+        completeness=completeness_panel(clock, run, reading.gaps),
         sureness=sureness_panel(events, reading.scores, run),
         comparison=comparison,
         data={"word": clock.word, **curve_data(reading.scores, clock)},
