@@ -164,7 +164,6 @@ def test_auto_builds_the_candidates_and_tries_them_on_the_samples(monkeypatch):
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(choosing, "build_encoder", build)
-    monkeypatch.setattr("time.perf_counter", clock)
     monkeypatch.setattr(choosing, "compare", lambda *a: compare(*a, clock=clock))
     assert choose(backbone, threads=3, samples=squares(2)).runtime == "onnx-int8"
     assert asked == [(backbone, "torch", 3), (backbone, "onnx-int8", 3)]

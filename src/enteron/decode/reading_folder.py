@@ -77,7 +77,10 @@ def read_events_file(path: Path) -> EventsFile:
     events = []
     for number, row in enumerate(rows, 1):
         try:
-            score, onset, end = (_share(row, name) for name in ("score", "onset", "end"))
+            score, onset, end = (
+                None if row.get(name) is None else float(row[name])
+                for name in ("score", "onset", "end")
+            )
             start, stop = int(row["start"]), int(row["stop"])
             if row.get("region") not in (None, *REGIONS):
                 raise LabelError(f"'{row['region']}' is not a region", nearest("", REGIONS))
@@ -89,10 +92,6 @@ def read_events_file(path: Path) -> EventsFile:
             raise EnteronError(f"event {number} of {path.name} is damaged", remedy) from error
         events.append(event)
     return EventsFile(study, unit, tuple(events))
-
-
-def _share(row: dict[str, Any], name: str) -> float | None:
-    return None if row.get(name) is None else float(row[name])
 
 
 def _row(event: DecodedEvent, scores: Scores) -> dict[str, Any]:

@@ -97,8 +97,8 @@ def _writing_inside(grey: NDArray[np.uint8]) -> Mask:
     _, parts, stats, _ = cv2.connectedComponentsWithStats(lines)
     text = stats[:, cv2.CC_STAT_WIDTH] > 0.06 * side
     text[0] = False  # the background
-    written = text[np.asarray(parts, np.int64)].astype(np.uint8)
-    return cv2.dilate(written, _disc(0.03 * side)) > 0
+    shown = text[np.asarray(parts, dtype=np.intp)].astype(np.uint8)
+    return cv2.dilate(shown, _disc(0.03 * side)) > 0
 
 
 def _corners(keep: Mask, *, everywhere: bool) -> Mask:

@@ -54,8 +54,8 @@ def choose(
 def candidates(backbone: Backbone) -> tuple[str, ...]:
     """The runtimes worth trying here, the exact one first, then by preference.
 
-    For ViTs fp32 elsewhere is no faster than torch, and a gigabyte more to hold. `torch-int8` is
-    never tried: its embeddings depend on the pictures beside them.
+    For ViTs fp32 elsewhere is no faster than torch, and holds the weights more than once.
+    `torch-int8` is never tried: its embeddings depend on the pictures beside them.
     """
     import torch
 

@@ -1,5 +1,6 @@
 """OpenVINO on the CPU, in fp32: an optional runtime for the same graphs as ONNX Runtime."""
 
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -59,10 +60,9 @@ def openvino_installed() -> bool:
 
 def _openvino() -> Any:
     try:
-        import openvino
+        return import_module("openvino")  # an extra that type checkers need not have
     except ImportError as error:
         raise EnteronError(
             "OpenVINO is not installed",
             "pip install -c constraints.txt 'enteron[openvino]', or use another runtime",
         ) from error
-    return openvino

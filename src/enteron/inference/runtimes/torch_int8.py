@@ -22,8 +22,8 @@ class TorchInt8Encoder(TorchEncoder):
     def __init__(self, backbone: Backbone, threads: int) -> None:
         super().__init__(backbone, threads)
         with warnings.catch_warnings():
-            # torch calls this deprecated in favour of a package that has no CPU kernels for it.
-            warnings.simplefilter("ignore", (DeprecationWarning))
+            # torch calls this deprecated in favour of another package; it is still there and works.
+            warnings.simplefilter("ignore", DeprecationWarning)
             warnings.simplefilter("ignore", UserWarning)
             try:
                 self._network = torch.ao.quantization.quantize_dynamic(
