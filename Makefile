@@ -42,10 +42,11 @@ $(READY): pyproject.toml constraints.txt
 # when that fails, those tests skip and say so.
 APT := DEBIAN_FRONTEND=noninteractive apt-get -qq -o Acquire::Retries=3 -o DPkg::Lock::Timeout=120
 $(BROWSER): $(READY)
-	@if { command -v chromium || command -v chromium-browser || command -v google-chrome; } >/dev/null; then :; \
+	@if { command -v chromium || command -v chromium-browser || command -v google-chrome; } >/dev/null; then \
+		touch $@; \
 	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 		echo "installing Chromium for the tests of the report"; \
 		{ $(APT) update; $(APT) install -y --no-install-recommends chromium; } >.venv/browser.log 2>&1 \
+			&& touch $@ \
 			|| echo "Chromium could not be installed (see .venv/browser.log): its tests will skip"; \
 	else echo "Chromium is not installed: the tests of the report in a browser will skip"; fi
-	@touch $@

@@ -245,7 +245,7 @@ class _Work:
             events = decode(scores, options, None, self.reader.calibration)
             write_reading(self.folder, scores, Unit.FRAME, events, cut=options.cut)
             rate = None if self.study.rate is None else float(self.study.rate)
-            write_label_studio(self.folder, scores, events, rate=rate)
+            write_label_studio(self.folder, scores, events, rate=rate, axis=self.study.axis)
         with self._timed("pictures"):
             chosen = choose_pictures(scores, events)
             with self.progress.stage("pictures", len(chosen.frames)):

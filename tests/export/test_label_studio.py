@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from enteron.decode.events import DecodedEvent
 from enteron.export.label_studio import label_studio_task, write_label_studio
 from enteron.labels import COLOURS, LABELS
-from enteron.types import FrameAxis, Scores
+from enteron.types import FrameAxis
 from tests.report.making import EVENTS, scores_for
 
 
@@ -63,11 +63,19 @@ def test_rows_are_found_whatever_the_numbering(steps, first, data):
     start = data.draw(st.integers(0, len(axis) - 1))
     stop = data.draw(st.integers(start, len(axis) - 1))
     event = DecodedEvent(int(axis.frames[start]), int(axis.frames[stop]) + 1, "polyp")
-    scores = Scores("x", axis, np.zeros((len(axis), len(LABELS)), np.float32))
-    task = label_studio_task(scores, [event], "v.mp4")
+    task = label_studio_task("x", axis, [event], "v.mp4")
     assert read_back(task, axis.frames) == [
         ("polyp", int(axis.frames[start]), int(axis.frames[stop]), None)
     ]
+
+
+def test_unreadable_frames_are_pictures_of_the_video(tmp_path):
+    frames = np.delete(np.arange(400), [50, 51, 160])
+    task, _ = write_label_studio(
+        tmp_path, scores_for(EVENTS, frames), EVENTS, axis=FrameAxis(np.arange(400))
+    )
+    found = read_back(json.loads(task.read_text())[0], np.arange(400))
+    assert found == [(e.label, e.start, e.stop - 1, e.score) for e in EVENTS]
 
 
 def test_no_events_and_no_rate(tmp_path):

@@ -191,6 +191,29 @@ def test_gaps_are_told(tmp_path):
     assert len(made.all("gap")) == 1
 
 
+def test_unreadable_frames_are_no_gaps(tmp_path):
+    """`read` leaves unreadable frames out of the scores, and counts them among the rows."""
+    frames = np.delete(np.arange(400), [5, 77, *range(300, 310)])
+    folder = write_folder(tmp_path, scores=scores_for(EVENTS, frames))
+    edit_json(folder / "run.json", rows=390, scored=388, notes=["the header promises 410 frames"])
+    made = page(folder)
+    assert "390 2 could not be read. 10 missing in the numbering." in made.text
+    assert "348 looked at one by one" in made.text
+    assert "10 frame numbers are missing in 1 gap" in made.text
+    assert "The header promises 410 frames." in made.text
+    assert len(made.all("gap")) == 1
+    assert len(made.all("bad")) == 2
+
+
+def test_many_gaps_and_events_stay_bounded(tmp_path):
+    frames = np.arange(3000) * 2 + np.arange(3000) // 3  # a gap after every third row
+    events = [DecodedEvent(2 * n + n // 3, 2 * n + n // 3 + 1, "blood", 0.5) for n in range(2000)]
+    made = page(write_folder(tmp_path, events, scores_for(events, frames)))
+    assert len(made.all("gap")) == 400
+    assert "999 frame numbers are missing in 999 gaps (the longest: 1 frame)" in made.text
+    assert len(made.all("card")) == 2000
+
+
 def test_an_assumed_rate_is_called_one(tmp_path):
     folder = write_folder(tmp_path)
     edit_json(folder / "run.json", rate_note="assumed")

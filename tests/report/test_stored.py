@@ -5,6 +5,7 @@ import json
 import polars as pl
 import pytest
 
+from enteron.decode.score_file import write_scores
 from enteron.errors import EnteronError
 from enteron.report import write_report
 from enteron.report.stored import load_reading
@@ -44,12 +45,42 @@ def test_a_reading_is_loaded_as_it_was_written(tmp_path):
             ),
             "'blood' at 5 to 9000 lies outside the scores, which go from 0 to 400",
         ),
+        (
+            lambda f: edit_json(
+                f / "events.json",
+                events=[{"label": "<script>alert(1)</script>", "start": 1, "stop": 2}],
+            ),
+            "event 1: '<script>alert.1.</script>' is not one of the 17 labels",
+        ),
+        (
+            lambda f: edit_json(
+                f / "events.json",
+                events=[{"label": "blood", "start": 1, "stop": 2, "region": "<b>x"}],
+            ),
+            "event 1: '<b>x' is not a region; known are 'mouth'",
+        ),
+        (
+            lambda f: (
+                pl.read_parquet(f / "scores.parquet")
+                .with_columns(time=pl.lit(float("nan")))
+                .write_parquet(f / "scores.parquet")
+            ),
+            "the times in scores.parquet have holes",
+        ),
         (lambda f: (f / "scores.parquet").write_bytes(b"PAR1"), "scores.parquet cannot be read"),
         (lambda f: (f / "run.json").write_text("nothing"), "run.json cannot be read"),
         (lambda f: (f / "run.json").write_text("3"), "run.json is damaged at 'the whole file'"),
         (lambda f: edit_json(f / "run.json", rate="fast"), "run.json is damaged at 'rate'"),
         (lambda f: edit_json(f / "run.json", rate=-1.0), "run.json is damaged at 'rate'"),
         (lambda f: edit_json(f / "run.json", study="s2"), "is of study s1, run.json of study s2"),
+        (
+            lambda f: write_scores(f / "scores.parquet", scores_for(EVENTS, study="s3")),
+            "scores.parquet holds scores of study s3, events.json events of study s1",
+        ),
+        (
+            lambda f: edit_json(f / "run.json", scored=399),
+            "the scores have 400 rows where run.json",
+        ),
         (lambda f: edit_json(f / "run.json", rows=399), "the scores have 400 rows where run.json"),
         (
             lambda f: (

@@ -8,6 +8,7 @@ import pytest
 from enteron.decode.events import DecodedEvent
 from enteron.labels import REGIONS
 from enteron.report.clock import Clock
+from enteron.report.gaps import gaps_of
 from enteron.report.run import RunFacts
 from enteron.report.transit import Outcome, transit_panel
 from enteron.types import FrameAxis, Scores, Unit
@@ -25,7 +26,8 @@ def panel(line: str, rate: float | None = 2.0):
             name = LETTERS[letter]
             events.append(DecodedEvent(10 * place, 10 * (place + run), name, 0.9, name, 0.8, 0.8))
         place += run
-    return transit_panel(events, Clock.of(scores, Unit.FRAME, RunFacts(rate=rate)))
+    clock = Clock.of(scores, Unit.FRAME, RunFacts(rate=rate))
+    return transit_panel(events, clock, gaps_of(scores.axis))
 
 
 @pytest.mark.parametrize(
@@ -44,8 +46,9 @@ def panel(line: str, rate: float | None = 2.0):
         ("meiicc", ("unknown", "unknown"), ("reached", "10 s"), "reached"),
         # The recording begins inside the stage: a lower bound only.
         ("sssicc", ("unknown", "at least 15 s"), ("reached", "5.0 s"), "reached"),
-        # The border lies in a gap.
-        ("mess__iicc", ("unknown", "unknown"), ("unknown", "unknown"), "reached"),
+        # The border lies in a gap: thirty frames are too many, ten are not.
+        ("mess___iicc", ("unknown", "unknown"), ("unknown", "unknown"), "reached"),
+        ("mess_iicc", ("reached", "15 s"), ("reached", "10 s"), "reached"),
         # A gap elsewhere does not matter: frames keep their numbers.
         ("mess_siicc", ("reached", "20 s"), ("reached", "10 s"), "reached"),
         ("......", ("unknown", "unknown"), ("unknown", "unknown"), "unknown"),
@@ -64,8 +67,8 @@ def test_not_reached_and_unknown_say_why():
     ended = panel("messsiiii").stages[1]
     assert ended.outcome is Outcome.NOT_REACHED
     assert "ends in the small intestine, 20 s after entry" in ended.detail
-    gap = panel("mess__iicc").stages[0]
-    assert "20 frames are missing just before the small intestine begins" in gap.detail
+    gap = panel("mess___iicc").stages[0]
+    assert "30 frames are missing just before the small intestine begins" in gap.detail
 
 
 def test_without_a_rate_frames_are_counted():

@@ -45,11 +45,16 @@ def export(
     if rate is None and not reading.run.rate_assumed:
         rate = reading.run.rate
     task, interface = write_label_studio(
-        folder, reading.scores, reading.events, video=video, rate=rate
+        folder, reading.scores, reading.events, video=video, rate=rate, axis=reading.stored_axis
     )
     typer.echo(
         f"{len(reading.events)} events are in {folder.name}/{task.name}, the labelling interface "
         f"in {interface.name}."
     )
+    if reading.run.unnamed:
+        typer.echo(
+            f"run.json does not name {reading.run.unnamed} of the unreadable frames: positions "
+            "behind them are earlier than in a video that contains them."
+        )
     if rate is None:
         typer.echo("Label Studio counts pictures at 24 a second unless --rate says otherwise.")

@@ -12,9 +12,10 @@ import numpy as np
 
 from enteron.decode.challenge import to_annotation
 from enteron.decode.events import DecodedEvent
-from enteron.errors import EnteronError
+from enteron.errors import EnteronError, LabelError, nearest
 from enteron.files import write_text
 from enteron.galar.submission import write_submission
+from enteron.labels import REGIONS
 from enteron.types import Annotation, FrameUnit, Scores, Unit
 
 FIELDS = ("label", "start", "stop", "score", "region", "onset", "end", "times")
@@ -81,6 +82,8 @@ def read_events_file(path: Path) -> EventsFile:
                 for name in ("score", "onset", "end")
             )
             start, stop = int(row["start"]), int(row["stop"])
+            if row.get("region") not in (None, *REGIONS):
+                raise LabelError(f"'{row['region']}' is not a region", nearest("", REGIONS))
             event = DecodedEvent(start, stop, row["label"], score, row.get("region"), onset, end)
         except EnteronError as error:
             problem = f"{path.name}, event {number}: {error.problem}"

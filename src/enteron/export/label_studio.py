@@ -2,8 +2,8 @@
 
 Two files: a task whose predictions are the events (https://labelstud.io/guide/predictions), and the
 labelling interface that shows them (https://labelstud.io/tags/timelinelabels). The timeline counts
-the pictures of the video from 1 and includes the last one of a range. Pictures are rows: a video
-made from a study's stored frames has one picture per row, whatever the frames are numbered.
+the pictures of the video from 1 and includes the last one of a range. A video
+made of a study's stored frames has one picture for each, whatever the frames are numbered.
 """
 
 import json
@@ -18,7 +18,7 @@ from enteron import __version__
 from enteron.decode.events import DecodedEvent
 from enteron.files import write_text
 from enteron.labels import COLOURS, LABELS
-from enteron.types import Scores
+from enteron.types import FrameAxis, Scores
 
 TASK: Final = "label-studio.json"
 INTERFACE: Final = "label-studio.xml"
@@ -34,23 +34,28 @@ def write_label_studio(
     *,
     video: str | None = None,
     rate: float | None = None,
+    axis: FrameAxis | None = None,
 ) -> tuple[Path, Path]:
     """Write `label-studio.json` and `label-studio.xml` into a folder.
 
     `video` is the address under which Label Studio finds the study's video; `rate` its pictures
-    per second, without which Label Studio assumes 24.
+    per second, without which Label Studio assumes 24. `axis` are all frames of the study, where
+    scores lack the unreadable ones, which the video has.
     """
     task, interface = folder / TASK, folder / INTERFACE
     address = DEFAULT_VIDEO.format(study=scores.study) if video is None else video
-    content = [label_studio_task(scores, events, address)]
+    frames = scores.axis if axis is None else axis
+    content = [label_studio_task(scores.study, frames, events, address)]
     write_text(task, json.dumps(content, indent=1) + "\n")
     write_text(interface, label_studio_interface(rate))
     return task, interface
 
 
-def label_studio_task(scores: Scores, events: Sequence[DecodedEvent], video: str) -> dict[str, Any]:
+def label_studio_task(
+    study: str, axis: FrameAxis, events: Sequence[DecodedEvent], video: str
+) -> dict[str, Any]:
     """One study as a task: each event a region of the timeline, with its score."""
-    frames = scores.axis.frames
+    frames = axis.frames
     results: list[dict[str, Any]] = []
     for number, event in enumerate(events):
         start, stop = np.searchsorted(frames, (event.start, event.stop)).tolist()
@@ -74,7 +79,7 @@ def label_studio_task(scores: Scores, events: Sequence[DecodedEvent], video: str
         "score": round(float(np.mean(known)), 4) if known else 0.0,
         "result": results,
     }
-    return {"data": {OBJECT: video, "study": scores.study}, "predictions": [prediction]}
+    return {"data": {OBJECT: video, "study": study}, "predictions": [prediction]}
 
 
 def label_studio_interface(rate: float | None = None) -> str:

@@ -13,6 +13,8 @@ from enteron.study.picture import UnreadablePictureError, decode_picture
 from enteron.study.source import RGB
 
 BUDGET: Final = 7_500_000  # characters of base64: with the curves the page stays below 12 MB
+MANY: Final = 500  # events whose cards, some 1,500 characters each, fit beside that
+LEAST: Final = 1_500_000
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,11 @@ class Album:
     def all_of(self, frames: Iterable[int]) -> tuple[Picture, ...]:
         """Those of these frames that have a picture."""
         return tuple(self.pictures[frame] for frame in frames if frame in self.pictures)
+
+
+def budget_beside(events: int) -> int:
+    """Characters for pictures on a page of so many events."""
+    return max(LEAST, BUDGET - 1_500 * max(0, events - MANY))
 
 
 def load_album(folder: Path, chosen: Chosen, *, device_text: bool, budget: int = BUDGET) -> Album:

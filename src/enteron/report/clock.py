@@ -1,6 +1,7 @@
 """Frame numbers and times as people read them; no time is invented where none is known."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +26,16 @@ class Clock:
         rate = run.rate if unit is Unit.FRAME else None
         return cls(scores.axis, unit, scores.times, rate, run.rate_assumed)
 
+    @cached_property
+    def first(self) -> int:
+        """The study's first frame number."""
+        return int(self.axis.frames[0])
+
+    @cached_property
+    def end(self) -> int:
+        """The frame number after the study's last frame."""
+        return int(self.axis.ends()[-1])
+
     @property
     def known(self) -> bool:
         return self.times is not None or self.rate is not None
@@ -37,15 +48,14 @@ class Clock:
     def seconds(self, frame: float) -> float | None:
         """Seconds from the study's first frame to a frame number, interpolated between rows."""
         if self.times is not None:
-            ends = self.axis.ends()
             last = float(self.times[-1])
             if frame > self.axis.frames[-1]:  # the last row holds for as long as those before it
-                pace = last / max(int(self.axis.frames[-1] - self.axis.frames[0]), 1)
-                return last + pace * (min(frame, float(ends[-1])) - float(self.axis.frames[-1]))
+                pace = last / max(int(self.axis.frames[-1]) - self.first, 1)
+                return last + pace * (min(frame, self.end) - float(self.axis.frames[-1]))
             return float(np.interp(frame, self.axis.frames, self.times))
         if self.rate is None:
             return None
-        return (frame - float(self.axis.frames[0])) / self.rate
+        return (frame - self.first) / self.rate
 
     def at(self, frame: int) -> str:
         """A moment: 'frame 12,345 (1:02:51)'."""

@@ -81,8 +81,8 @@ def comparison_panel(
         )
     cut = bool(run.options.get("cut", False))
     predicted: Annotation[FrameUnit] = to_annotation(study, Unit.FRAME, events, cut=cut)
-    hours = (clock.seconds(int(clock.axis.ends()[-1])) or 0.0) / 3600
-    length = int(clock.axis.ends()[-1] - clock.axis.frames[0])
+    hours = (clock.seconds(clock.end) or 0.0) / 3600
+    length = clock.end - clock.first
     rate = length / hours / 3600 if hours else None
     figures = summarise(evaluate([truth], [predicted], EvaluationOptions(rate=rate)))
     findings = figures["findings"]

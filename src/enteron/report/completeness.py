@@ -1,12 +1,11 @@
 """Completeness: which frames were looked at, and which were not."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from enteron.report.clock import Clock, counted
+from enteron.report.gaps import Gap
 from enteron.report.run import RunFacts
-from enteron.types import FrameAxis
 
 MOST_LISTED = 24
 
@@ -36,13 +35,14 @@ class CompletenessPanel:
     gap_frames: int
     longest_gap: str | None
     stored: str | None  # how frames were stored, when not every one was
+    notes: tuple[str, ...]  # oddities of the study's files
     word: str
 
 
-def completeness_panel(clock: Clock, run: RunFacts) -> CompletenessPanel:
+def completeness_panel(clock: Clock, run: RunFacts, gaps: Sequence[Gap] = ()) -> CompletenessPanel:
     """Frames read, unreadable, skipped as redundant, and missing from the numbering."""
     axis = clock.axis
-    total = len(axis)
+    total = max(len(axis), run.rows or 0)  # unreadable frames have no row of scores
     bad = min(run.unreadable.count, total) if run.unreadable else 0
     same = min(run.redundant.count, total - bad) if run.redundant else 0
     parts = [Part("looked at one by one", total - bad - same, (total - bad - same) / total, "read")]
@@ -52,7 +52,7 @@ def completeness_panel(clock: Clock, run: RunFacts) -> CompletenessPanel:
         parts.append(Part("could not be read", bad, bad / total, "unreadable"))
     frames = run.unreadable.frames if run.unreadable else ()
     reasons = sorted(run.unreadable.reasons.items(), key=lambda r: -r[1]) if run.unreadable else []
-    holes = missing(axis)
+    holes = [(stop - start) for start, stop in gaps]
     stored = None
     if axis.step > 1:
         stored = f"one of every {axis.step} frames is stored"
@@ -64,15 +64,10 @@ def completeness_panel(clock: Clock, run: RunFacts) -> CompletenessPanel:
         reasons=tuple(reasons),
         listed=frames[:MOST_LISTED],
         more=max(0, bad - len(frames[:MOST_LISTED])),
-        gaps=holes.size,
-        gap_frames=int(holes.sum()),
-        longest_gap=counted(int(holes.max()), clock.word) if holes.size else None,
+        gaps=len(holes),
+        gap_frames=sum(holes),
+        longest_gap=counted(max(holes), clock.word) if holes else None,
         stored=stored,
+        notes=run.notes,
         word=clock.word,
     )
-
-
-def missing(axis: FrameAxis) -> np.ndarray:
-    """Frames missing in each gap of the numbering."""
-    steps = np.diff(axis.frames)
-    return steps[steps > axis.step] - axis.step

@@ -55,7 +55,7 @@ def curve_data(scores: Scores, clock: Clock) -> dict[str, Any]:
         "low": None if curves.full else b64encode(curves.low.tobytes()).decode(),
         "step": axis.step,
         "first": int(axis.frames[0]),
-        "end": int(axis.ends()[-1]),
+        "end": clock.end,
         "runs": frame_runs(axis),
         "times": time_knots(clock),
     }
@@ -72,7 +72,7 @@ def time_knots(clock: Clock) -> list[tuple[float, float]] | None:
     if not clock.known:
         return None
     frames = clock.axis.frames
-    ends = [int(frames[0]), int(clock.axis.ends()[-1])]
+    ends = [int(frames[0]), clock.end]
     if clock.times is not None and len(frames) > 1:
         straight = np.interp(frames, frames[[0, -1]], clock.times[[0, -1]])
         if np.abs(straight - clock.times).max() > TOLERANCE:

@@ -88,7 +88,7 @@ def facts_panel(reading: StoredReading, clock: Clock) -> FactsPanel:
             Fact(name.capitalize(), f"{seconds:.1f} s") for name, seconds in run.timings.items()
         ),
         time_note=_time_note(clock),
-        scaling=run.scaling,
+        scaling=None if run.scaling is None else _sentence(run.scaling),
     )
 
 
@@ -105,7 +105,7 @@ def _runtime(name: str | None, why: str | None) -> str:
 def _study(reading: StoredReading, clock: Clock) -> tuple[Fact, ...]:
     axis = clock.axis
     first, last = int(axis.frames[0]), int(axis.frames[-1])
-    lasted = clock.lasting(first, int(axis.ends()[-1])) if clock.known else "not known"
+    lasted = clock.lasting(first, clock.end) if clock.known else "not known"
     pace = NOT_SAID
     if clock.rate is not None:
         pace = f"{clock.rate:g} a second"
@@ -186,6 +186,10 @@ def _listed(table: Mapping[str, Any]) -> tuple[Fact, ...]:
         else:
             facts.append(Fact(_words(name), _value(value)))
     return tuple(facts)
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:].rstrip(".") + "."
 
 
 def _words(name: str) -> str:

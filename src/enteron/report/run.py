@@ -57,7 +57,8 @@ class RunFacts(_Facts):
 
     command: str | None = None
     study: str | None = None
-    rows: int | None = None
+    rows: int | None = None  # frames of the study
+    scored: int | None = None  # of these, rows of scores.parquet: without the unreadable ones
     stride: int | None = None
     rate: float | None = Field(default=None, gt=0)
     rate_note: str | None = None
@@ -69,6 +70,7 @@ class RunFacts(_Facts):
     options: dict[str, Any] = Field(default_factory=dict)
     thresholds: dict[str, float | None] = Field(default_factory=dict)
     scaling: str | None = None
+    notes: tuple[str, ...] = ()
     calibrated: bool | None = None
     versions: dict[str, str] = Field(default_factory=dict)
     timings: dict[str, float] = Field(default_factory=dict)
@@ -78,6 +80,11 @@ class RunFacts(_Facts):
     def _hash_alone(cls, value: Any) -> Any:
         # `enteron decode` knows no more of a model than the hash of its calibration.
         return {"hash": value} if isinstance(value, str) else value
+
+    @field_validator("notes", mode="before")
+    @classmethod
+    def _no_notes(cls, value: Any) -> Any:
+        return () if value is None else value
 
     @field_validator("options", "thresholds", "versions", "timings", mode="before")
     @classmethod
@@ -103,6 +110,13 @@ class RunFacts(_Facts):
         if self.model is not None and self.model.calibrated is not None:
             return self.model.calibrated
         return self.calibrated
+
+    @property
+    def unnamed(self) -> int:
+        """Unreadable frames whose numbers are not listed."""
+        if self.unreadable is None:
+            return 0
+        return max(0, self.unreadable.count - len(self.unreadable.frames))
 
     @property
     def rate_assumed(self) -> bool:

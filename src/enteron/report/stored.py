@@ -2,7 +2,8 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,9 @@ from enteron.decode.events import DecodedEvent
 from enteron.decode.reading_folder import EventsFile, read_events_file
 from enteron.decode.score_file import read_scores
 from enteron.errors import EnteronError
+from enteron.report.gaps import Gap, gaps_of
 from enteron.report.run import RunFacts
-from enteron.types import Scores, Unit
+from enteron.types import FrameAxis, Scores, Unit
 
 SCORES = "scores.parquet"
 MIXED = "the files of two readings were mixed: read one of the studies into a new folder"
@@ -33,6 +35,18 @@ class StoredReading:
     @property
     def study(self) -> str:
         return self.scores.study
+
+    @cached_property
+    def stored_axis(self) -> FrameAxis:
+        """All frames of the study, unreadable ones included as far as they are named."""
+        bad = () if self.run.unreadable is None else self.run.unreadable.frames
+        return FrameAxis(np.union1d(self.scores.axis.frames, np.array(bad, np.int64)))
+
+    @cached_property
+    def gaps(self) -> list[Gap]:
+        """Stretches of frame numbers that the study does not contain."""
+        bad = () if self.run.unreadable is None else self.run.unreadable.frames
+        return gaps_of(self.scores.axis, bad, self.run.unnamed)
 
 
 def load_reading(folder: Path, scores_file: Path | None = None) -> StoredReading:
@@ -60,12 +74,24 @@ def load_reading(folder: Path, scores_file: Path | None = None) -> StoredReading
 def _scores(path: Path, stored: EventsFile, run: RunFacts) -> Scores:
     """Scores counted as the events are: rows become frames if they did so while decoding."""
     stride = run.stride if stored.unit is Unit.FRAME else None
-    read = read_scores(path, stored.study, stride)
+    read = read_scores(path, None, stride)
+    # A file that does not say whose scores it holds goes by its own name.
+    if read.scores.study not in (stored.study, path.stem):
+        raise EnteronError(
+            f"{path.name} holds scores of study {read.scores.study}, events.json events of study "
+            f"{stored.study}",
+            MIXED,
+        )
     if read.unit is not stored.unit:
         raise EnteronError(
             f"{path.name} counts in '{read.unit}', events.json in '{stored.unit}'", MIXED
         )
-    return read.scores
+    times = read.scores.times
+    if times is not None and not (np.isfinite(times).all() and (np.diff(times) >= 0).all()):
+        raise EnteronError(
+            f"the times in {path.name} have holes or go back", "correct the column or leave it out"
+        )
+    return replace(read.scores, study=stored.study)
 
 
 def _run(path: Path) -> RunFacts:
@@ -84,9 +110,10 @@ def _agree(study: str, events: Sequence[DecodedEvent], scores: Scores, run: RunF
     if run.study is not None and run.study != study:
         raise EnteronError(f"events.json is of study {study}, run.json of study {run.study}", MIXED)
     rows = len(scores.axis)
-    if run.rows is not None and run.rows != rows:
+    expected = run.rows if run.scored is None else run.scored
+    if expected is not None and expected != rows:
         raise EnteronError(
-            f"the scores have {rows} rows where run.json of study {study} has {run.rows}", MIXED
+            f"the scores have {rows} rows where run.json of study {study} has {expected}", MIXED
         )
     first, last = int(scores.axis.frames[0]), int(scores.axis.ends()[-1])
     for event in events:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enteron.decode.events import DecodedEvent
 from enteron.labels import COLUMN, FINDINGS, LANDMARKS, REGIONS
 from enteron.report.clock import Clock
+from enteron.report.gaps import Gap, longest
 from enteron.report.run import RunFacts
 from enteron.types import Annotation, FrameUnit
 
@@ -52,6 +53,7 @@ class TimelinePanel:
 
 
 MOST_TICKS = 400  # unreadable frames that get a tick of their own
+MOST_GAPS = 400  # gaps that are drawn; all are counted under completeness
 
 
 def timeline_panel(
@@ -59,6 +61,7 @@ def timeline_panel(
     clock: Clock,
     run: RunFacts,
     truth: Annotation[FrameUnit] | None,
+    gaps: Sequence[Gap] = (),
 ) -> TimelinePanel:
     """Marks for every event, every annotated stretch, every gap and every unreadable frame."""
     place = _Place(clock)
@@ -75,11 +78,6 @@ def timeline_panel(
             Lane(label, COLUMN[label], tuple(marks[label]), true(label)) for label in labels
         )
 
-    axis = clock.axis
-    gaps = tuple(
-        place.mark(int(axis.ends()[row - 1]), int(axis.frames[row]), "frames missing")
-        for row in axis.gaps()
-    )
     bad = () if run.unreadable is None else run.unreadable.frames[:MOST_TICKS]
     return TimelinePanel(
         transit=tuple(mark for label in REGIONS for mark in marks[label]),
@@ -87,7 +85,10 @@ def timeline_panel(
         landmarks=lanes(LANDMARKS),
         findings=lanes(FINDINGS),
         regions=lanes(REGIONS),
-        gaps=gaps,
+        gaps=tuple(
+            place.mark(start, stop, f"{clock.word}s {start:,} to {stop - 1:,} are missing")
+            for start, stop in longest(list(gaps), MOST_GAPS)
+        ),
         unreadable=tuple(
             place.mark(frame, frame + 1, f"{clock.word} {frame:,} cannot be read") for frame in bad
         ),
@@ -101,8 +102,8 @@ class _Place:
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
-        self.first = int(clock.axis.frames[0])
-        self.length = max(1, int(clock.axis.ends()[-1]) - self.first)
+        self.first = clock.first
+        self.length = max(1, clock.end - self.first)
 
     def mark(self, start: int, stop: int, said: str) -> Mark:
         at = min(max((start - self.first) / self.length, 0.0), 1.0)

@@ -9,12 +9,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-import numpy as np
-
 from enteron.decode.events import DecodedEvent
 from enteron.labels import COLUMN, REGIONS
 from enteron.report.clock import Clock, counted
-from enteron.types import FrameAxis
+from enteron.report.gaps import Gap
+
+TOLERATED = 25
+"""Rows that may be missing at a border: its certainty is stated for as many around it."""
 
 
 class Outcome(StrEnum):
@@ -66,11 +67,13 @@ class TransitPanel:
     word: str
 
 
-def transit_panel(events: Sequence[DecodedEvent], clock: Clock) -> TransitPanel:
+def transit_panel(
+    events: Sequence[DecodedEvent], clock: Clock, gaps: Sequence[Gap] = ()
+) -> TransitPanel:
     """Gastric and small-bowel transit, whether the colon was reached, and every stay."""
     stays = [(n, event) for n, event in enumerate(events) if event.label in REGIONS]
     regions = [event for _, event in stays]
-    total = max(1, int(clock.axis.ends()[-1] - clock.axis.frames[0]))
+    total = max(1, clock.end - clock.first)
     rows = tuple(
         Stay(
             number,
@@ -84,8 +87,8 @@ def transit_panel(events: Sequence[DecodedEvent], clock: Clock) -> TransitPanel:
         for number, event in sorted(stays, key=lambda stay: stay[1].start)
     )
     stages = (
-        _stage("Gastric transit", "stomach", "small intestine", regions, clock),
-        _stage("Small-bowel transit", "small intestine", "colon", regions, clock),
+        _stage("Gastric transit", "stomach", "small intestine", regions, clock, gaps),
+        _stage("Small-bowel transit", "small intestine", "colon", regions, clock, gaps),
         _arrival("Colon", "colon", regions, clock),
     )
     return TransitPanel(stages, rows, clock.known, clock.assumed, clock.word)
@@ -101,7 +104,12 @@ def _last(events: Sequence[DecodedEvent]) -> DecodedEvent | None:
 
 
 def _stage(
-    title: str, region: str, following: str, events: Sequence[DecodedEvent], clock: Clock
+    title: str,
+    region: str,
+    following: str,
+    events: Sequence[DecodedEvent],
+    clock: Clock,
+    gaps: Sequence[Gap],
 ) -> Stage:
     start, stop = _entry(region, events), _entry(following, events)
     if not events:
@@ -113,14 +121,14 @@ def _stage(
             title, f"The {following} was recognised, but no entry into the {region} before it."
         )
     for event in (start, stop):
-        gap = gap_before(event.start, clock.axis)
-        if gap:
+        gap = gap_before(event.start, gaps)
+        if gap > TOLERATED * clock.axis.step:
             return _unknown(
                 title,
                 f"{counted(gap, clock.word).capitalize()} are missing just before the "
                 f"{event.label} begins: the border lies somewhere among them.",
             )
-    if start.start == clock.axis.frames[0]:
+    if start.start == clock.first:
         return Stage(
             title,
             Outcome.UNKNOWN,
@@ -155,7 +163,7 @@ def _unfinished(
     assert last is not None
     if REGIONS.index(last.label) > REGIONS.index(following):
         return _unknown(title, f"A later region was recognised, but the {following} was not.")
-    if last.stop < clock.axis.ends()[-1]:
+    if last.stop < clock.end:
         return _unknown(title, "No region was recognised at the end of the recording.")
     if start is None:
         return Stage(
@@ -188,7 +196,7 @@ def _arrival(title: str, region: str, events: Sequence[DecodedEvent], clock: Clo
         )
     if last is None:
         return _unknown(title, "No region was recognised in this study.")
-    if last.stop < clock.axis.ends()[-1]:
+    if last.stop < clock.end:
         return _unknown(title, "No region was recognised at the end of the recording.")
     return Stage(
         title, Outcome.NOT_REACHED, "not reached", f"The recording ends in the {last.label}."
@@ -199,9 +207,6 @@ def _unknown(title: str, detail: str) -> Stage:
     return Stage(title, Outcome.UNKNOWN, "unknown", detail)
 
 
-def gap_before(frame: int, axis: FrameAxis) -> int:
+def gap_before(frame: int, gaps: Sequence[Gap]) -> int:
     """How many frames are missing directly before a frame; 0 where none are."""
-    row = int(np.searchsorted(axis.frames, frame))
-    if row == 0 or row >= len(axis):
-        return 0
-    return int(max(0, axis.frames[row] - axis.frames[row - 1] - axis.step))
+    return next((stop - start for start, stop in gaps if stop == frame), 0)

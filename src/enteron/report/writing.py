@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from enteron.files import write_text
-from enteron.report.album import load_album
+from enteron.report.album import budget_beside, load_album
 from enteron.report.clock import Clock
 from enteron.report.comparison import comparison_panel
 from enteron.report.completeness import completeness_panel
@@ -53,14 +53,15 @@ def make_page(
     if truth is not None:
         comparison = comparison_panel(events, truth, reading.study, clock, run)
     chosen = choose_pictures(reading.scores, events)
-    album = load_album(reading.folder, chosen, device_text=device_text)
+    budget = budget_beside(len(events))
+    album = load_album(reading.folder, chosen, device_text=device_text, budget=budget)
     return Page(
         study=reading.study,
         facts=facts_panel(reading, clock),
-        timeline=timeline_panel(events, clock, run, truth),
-        transit=transit_panel(events, clock),
+        timeline=timeline_panel(events, clock, run, truth, reading.gaps),
+        transit=transit_panel(events, clock, reading.gaps),
         gallery=gallery_panel(events, clock, chosen, album),
-        completeness=completeness_panel(clock, run),
+        completeness=completeness_panel(clock, run, reading.gaps),
         sureness=sureness_panel(events, reading.scores, run),
         comparison=comparison,
         data={"word": clock.word, **curve_data(reading.scores, clock)},

@@ -28,8 +28,8 @@ const study = (() => {
   }
   const length = Math.max(1, data.end - data.first);
 
-  // The row that holds at a frame, or -1 inside a gap.
-  const rowAt = (frame) => {
+  // The row that holds at a frame; where none does, the first one after it, and inside is false.
+  const find = (frame) => {
     let from = 0, to = data.runs.length - 1;
     while (from < to) {
       const middle = (from + to + 1) >> 1;
@@ -37,8 +37,15 @@ const study = (() => {
     }
     const [row, start] = data.runs[from];
     const next = from + 1 < data.runs.length ? data.runs[from + 1][0] : data.rows;
-    const offset = Math.floor((frame - start) / data.step);
-    return offset >= 0 && row + offset < next ? row + offset : -1;
+    const at = row + Math.floor((frame - start) / data.step);
+    if (at < row) return { row, inside: false };
+    return at < next ? { row: at, inside: true } : { row: next, inside: false };
+  };
+  const rowAt = (frame) => { const { row, inside } = find(frame); return inside ? row : -1; };
+  // Rows [from, to) of the frames from start to stop; none inside a gap.
+  const rowsIn = (start, stop) => {
+    const last = find(stop - 1e-9);
+    return [find(start).row, last.inside ? last.row + 1 : last.row];
   };
   const frameOf = (row) => {
     let from = 0, to = data.runs.length - 1;
@@ -76,7 +83,7 @@ const study = (() => {
     for (const level of levels) if (level.size * 2 <= rows) best = level;
     return best;
   };
-  return { ...data, LABELS, length, levels, rowAt, frameOf, seconds, range, levelFor };
+  return { ...data, LABELS, length, levels, rowAt, rowsIn, frameOf, seconds, range, levelFor };
 })();
 
 const clockText = (seconds) => {

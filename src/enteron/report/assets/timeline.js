@@ -54,10 +54,9 @@ const timeline = (() => {
     const perPixel = study.length / z / width;
     for (let p = 0; p < width; p++) {
       const start = study.first + x * study.length + p * perPixel;
-      const a = study.rowAt(start), b = study.rowAt(start + perPixel - 1e-9);
-      if (a < 0 && b < 0) { from[p] = -1; continue; }
-      from[p] = a < 0 ? b : a;
-      to[p] = (b < from[p] ? from[p] : b) + 1;
+      const [first, last] = study.rowsIn(start, start + perPixel);
+      from[p] = first < last ? first : -1;
+      to[p] = last;
     }
     columns.set(width, { from, to });
     return columns.get(width);
