@@ -87,14 +87,14 @@ class WholeBatchDropout(nn.Dropout):
         self.processes = processes
         self.share = share
 
-    def forward(self, values: torch.Tensor) -> torch.Tensor:
+    def forward(self, input: torch.Tensor) -> torch.Tensor:  # noqa: A002 (torch's name)
         """Values (n, ...) with some of them 0 and the others enlarged to make up for it."""
         if not self.training:
-            return values
-        whole = (self.share * self.processes.size, *values.shape[1:])
+            return input
+        whole = (self.share * self.processes.size, *input.shape[1:])
         first = self.share * self.processes.rank
-        kept = torch.rand(whole, device=values.device)[first : first + len(values)] >= self.p
-        return values * kept / (1 - self.p)
+        kept = torch.rand(whole, device=input.device)[first : first + len(input)] >= self.p
+        return input * kept / (1 - self.p)
 
 
 def see_whole_batch(module: nn.Module, processes: Processes, share: int) -> None:
