@@ -7,7 +7,7 @@ BROWSER := .venv/.browser
 .PHONY: demo test test-all lint types check bench clean
 
 demo: $(READY)
-	$(BIN)/enteron demo
+	$(BIN)/enteron demo --out demo
 
 test: $(READY) $(BROWSER)
 	$(BIN)/pytest -n 2 -m "not slow"

@@ -21,15 +21,20 @@ BATCH = 8  # clips; 48 images a step with the mirror images
 
 
 def literal_probabilities(
-    network: Network, folder: Path, temperature: float | None = None, frames: int | None = None
+    network: Network,
+    folder: Path,
+    temperature: float | None = None,
+    frames: int | None = None,
+    first: int = 0,
 ) -> NDArray[np.float32]:
-    """Probabilities (n, 17) of the first `frames` files of a folder, or of all of them."""
-    files = sorted(folder.iterdir())[:frames]
+    """Probabilities (n, 17) of `frames` files of a folder from the `first` on, or of all."""
+    files = sorted(folder.iterdir())
+    last = len(files) if frames is None else first + frames
     network.eval()
     found = []
-    for start in range(0, len(files), BATCH):
+    for start in range(first, last, BATCH):
         clips = torch.stack(
-            [_clip(files, t, network) for t in range(start, min(start + BATCH, len(files)))]
+            [_clip(files, t, network) for t in range(start, min(start + BATCH, last))]
         )
         with torch.inference_mode():
             plain = torch.sigmoid(network(clips).logits)

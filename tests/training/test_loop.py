@@ -1,5 +1,7 @@
 """The loop: it learns, stops when told, goes on to the same bytes, and names what is broken."""
 
+import resource
+
 import numpy as np
 import pytest
 import torch
@@ -10,7 +12,7 @@ from enteron.model.network import Network
 from enteron.teaching.company import Silence
 from enteron.teaching.figures import judge
 from enteron.training.batches import Draw
-from enteron.training.checkpoint import FILE, read_progress, save_checkpoint
+from enteron.training.checkpoint import FILE, read_progress
 from enteron.training.history import EpochRecord, Figures, History
 from enteron.training.losses import positive_weights, total_loss
 from enteron.training.mixup import mix, mixing_share
@@ -155,18 +157,23 @@ def test_a_damaged_checkpoint_is_refused(tmp_path):
         small_training(small_options(), tmp_path)
 
 
-def test_a_checkpoint_that_cannot_be_written_leaves_the_last_one(tmp_path, monkeypatch):
+def test_a_full_disk_leaves_the_last_checkpoint(tmp_path):
+    """A limit on the size of files stands in for the disk."""
     training = small_training(small_options(), tmp_path, Plug(4))
     with pytest.raises(InterruptionError):
         training.run()
     before = (tmp_path / FILE).read_bytes()
 
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("os.fsync", full)
-    with pytest.raises(TrainingError, match=r"No space left.*--resume; the last one \(epoch 1, af"):
-        save_checkpoint(tmp_path, training.progress, training.learner.tensors())
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) // 2, hard))
+    try:
+        with pytest.raises(
+            TrainingError,
+            match=r"not saved: .*File too large.*--resume; the last one \(epoch 1, after 3 batches",
+        ):
+            small_training(small_options(), tmp_path).run()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert (tmp_path / FILE).read_bytes() == before
     assert read_progress(tmp_path).batch == 3
     assert [path.name for path in tmp_path.iterdir()] == [FILE]

@@ -6,15 +6,16 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import typer
 from rich import progress as bars
 from rich.console import Console
 
-from enteron.training.history import EpochRecord
-from enteron.training.validation import Validation
-from enteron.training.watching import Step
+if TYPE_CHECKING:
+    from enteron.training.history import EpochRecord
+    from enteron.training.validation import Validation
+    from enteron.training.watching import Step
 
 _COLUMNS = (
     bars.TextColumn("{task.description}"),
@@ -92,7 +93,7 @@ class Spectator:
             self._bars.update(self._task, completed=epoch * steps + step)
         self._begin = self._last = time.perf_counter()
 
-    def stepped(self, step: Step) -> None:
+    def stepped(self, step: "Step") -> None:
         now = time.perf_counter()
         rate = step.samples / max(now - self._last, 1e-9)
         self._rate = _RECENT * self._rate + (1 - _RECENT) * rate if self._rate else rate
@@ -107,7 +108,7 @@ class Spectator:
                 rate=f"{self._rate:.0f} clips/s",
             )
 
-    def judged(self, record: EpochRecord, best: bool, validation: Validation) -> None:
+    def judged(self, record: "EpochRecord", best: bool, validation: "Validation") -> None:
         figures, seconds = record.figures, time.perf_counter() - self._begin
         self.say(
             f"epoch {record.epoch:2}: train loss {record.train_loss:.4f}, val loss "

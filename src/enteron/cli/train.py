@@ -54,14 +54,17 @@ def train(
     """
     from enteron.cli.lessons import Spectator
     from enteron.teaching.folder import is_finished
-    from enteron.teaching.run import PAGE, Request, teach
+    from enteron.teaching.plan import Request, make_plan
 
     if resume and is_finished(out):
         typer.echo(f"{out.name} is finished: there is nothing to resume.")
         return
     options = _options(out, resume, preset, config, seed, epochs)
     with Spectator() as spectator:
-        best = teach(Request(data, out, options, split, features, resume), spectator)
+        plan = make_plan(Request(data, out, options, split, features, resume), spectator)
+        from enteron.teaching.run import PAGE, teach  # torch, which bad input need not wait for
+
+        best = teach(plan, spectator)
         found = best.figures
         spectator.say(
             f"Best epoch {best.epoch}: mAP {found.macro_ap:.3f} ({found.macro_ap_present:.3f} over "

@@ -2,15 +2,16 @@
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from enteron.training.history import EpochRecord
-from enteron.training.validation import Validation
-from enteron.training.watching import Step, Watcher
+if TYPE_CHECKING:  # importing these takes torch, which bad input need not wait for
+    from enteron.training.history import EpochRecord
+    from enteron.training.validation import Validation
+    from enteron.training.watching import Step
 
 
-class Company(Watcher, Protocol):
-    """Somebody who also hears sentences and sees long work before the training."""
+class Company(Protocol):
+    """Somebody who hears sentences, and sees long work and the training itself."""
 
     def say(self, sentence: str) -> None:
         """A sentence for a person."""
@@ -20,6 +21,18 @@ class Company(Watcher, Protocol):
         self, what: str, total: int, unit: str
     ) -> AbstractContextManager[Callable[[int], None]]:
         """Long work: what is yielded hears how many are done."""
+        ...
+
+    def began(self, epoch: int, step: int, epochs: int, steps: int) -> None:
+        """As a watcher (`enteron.training.watching`)."""
+        ...
+
+    def stepped(self, step: "Step") -> None:
+        """As a watcher."""
+        ...
+
+    def judged(self, record: "EpochRecord", best: bool, validation: "Validation") -> None:
+        """As a watcher."""
         ...
 
 
@@ -37,8 +50,8 @@ class Silence:
     def began(self, epoch: int, step: int, epochs: int, steps: int) -> None:
         """Nobody watches."""
 
-    def stepped(self, step: Step) -> None:
+    def stepped(self, step: "Step") -> None:
         """Nobody watches."""
 
-    def judged(self, record: EpochRecord, best: bool, validation: Validation) -> None:
+    def judged(self, record: "EpochRecord", best: bool, validation: "Validation") -> None:
         """Nobody watches."""

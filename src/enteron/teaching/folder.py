@@ -7,9 +7,9 @@ from enteron.config import parse_json_options
 from enteron.errors import TrainingError
 from enteron.files import write_text
 from enteron.galar.splits import Split, load_split, save_split
-from enteron.model.folder import RECORD
 from enteron.training.options import TrainingOptions
 
+RECORD = "model.json"  # as `enteron.model.folder`, which needs torch, names it
 SPLIT = "split.json"
 TRAINING = "training"
 CHECKPOINT = "checkpoint"

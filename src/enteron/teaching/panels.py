@@ -142,6 +142,8 @@ def _figure(width: float, height: float, columns: int) -> Iterator[tuple[Any, An
 def _svg(figure: Any) -> str:
     """The figure as an element of a page."""
     content = io.StringIO()
-    figure.savefig(content, format="svg", metadata={"Date": None, "Creator": None})
+    figure.savefig(
+        content, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type"))
+    )
     text = content.getvalue()
     return text[text.index("<svg") :]

@@ -78,30 +78,29 @@ class WholeBatchNorm(nn.Module):
         self.get_buffer("num_batches_tracked").add_(1)
 
 
-class WholeBatchDropout(nn.Module):
+class WholeBatchDropout(nn.Dropout):
     """Dropout whose mask is drawn for the whole batch, of which this process uses its rows."""
 
     def __init__(self, chance: float, processes: Processes, share: int) -> None:
         """`share`: rows of a whole batch that every process holds."""
-        super().__init__()
-        self.chance = chance
+        super().__init__(chance)
         self.processes = processes
         self.share = share
 
-    def forward(self, values: torch.Tensor) -> torch.Tensor:
+    def forward(self, input: torch.Tensor) -> torch.Tensor:  # noqa: A002 (torch's name)
         """Values (n, ...) with some of them 0 and the others enlarged to make up for it."""
-        if not self.training or self.chance == 0:
-            return values
-        whole = (self.share * self.processes.size, *values.shape[1:])
+        if not self.training:
+            return input
+        whole = (self.share * self.processes.size, *input.shape[1:])
         first = self.share * self.processes.rank
-        kept = torch.rand(whole, device=values.device)[first : first + len(values)] >= self.chance
-        return values * kept / (1 - self.chance)
+        kept = torch.rand(whole, device=input.device)[first : first + len(input)] >= self.p
+        return input * kept / (1 - self.p)
 
 
 def see_whole_batch(module: nn.Module, processes: Processes, share: int) -> None:
     """Exchange the layers inside for those above; names and tensors stay the same."""
     for name, child in module.named_children():
-        if isinstance(child, nn.Dropout):
+        if isinstance(child, nn.Dropout) and child.p > 0:
             setattr(module, name, WholeBatchDropout(child.p, processes, share))
         elif isinstance(child, nn.BatchNorm1d | nn.BatchNorm2d) and processes.size > 1:
             setattr(module, name, WholeBatchNorm(child))

@@ -1,0 +1,121 @@
+"""Clips of pictures: the right frames, seeded changes, unreadable ones left out, a training."""
+
+import numpy as np
+import pytest
+import torch
+
+from enteron.errors import StudyError
+from enteron.model.options import ModelOptions
+from enteron.model.preprocessing import Preprocessing
+from enteron.model.start import start_network
+from enteron.study import open_study
+from enteron.teaching.company import Silence
+from enteron.teaching.figures import judge
+from enteron.training.augmentation import Augmentation
+from enteron.training.batches import Draw
+from enteron.training.loop import Training
+from enteron.training.options import AugmentationOptions, TrainingOptions
+from enteron.training.pictures import ClipOptions, PictureClips
+from enteron.training.samples import Samples, StudySamples
+from tests.making import number_of, write_frames
+from tests.training.making import some_labels
+
+SIZE = 64
+
+
+def clips(tmp_path, numbers, rows, *, workers=0, augmentation=None, step=1, name="7"):
+    folder = tmp_path / name
+    if not folder.exists():
+        write_frames(folder, numbers, size=SIZE)
+    study = open_study(folder)
+    rows = np.array(rows)
+    samples = Samples([StudySamples(name, study.numbers, rows, some_labels(len(rows), 0))])
+    how = ClipOptions(3, step, Preprocessing(size=SIZE), augmentation)
+    return PictureClips(samples, [study], how, workers)
+
+
+def seen(batch) -> list[list[int]]:
+    """The numbers that the frames of every clip show."""
+    return [[number_of(f.permute(1, 2, 0).numpy()) for f in clip] for clip in batch.inputs]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_clips_are_stored_neighbours(tmp_path, workers):
+    source = clips(tmp_path, range(0, 50, 5), [0, 4, 9], workers=workers)
+    first, second = source.batches([Draw(np.array([0, 1]), None), Draw(np.array([2]), None)])
+    assert seen(first) == [[0, 0, 0], [10, 15, 20]]
+    assert seen(second) == [[35, 40, 45]]
+    assert first.targets.tolist() == source.samples.labels[[0, 1]].tolist()
+    wide = clips(tmp_path, range(0, 50, 5), [0, 4, 9], step=2)
+    (batch,) = wide.batches([Draw(np.array([1, 2]), None)])
+    assert seen(batch) == [[0, 10, 20], [25, 35, 45]]
+
+
+def test_changes_follow_from_seeds_not_from_workers(tmp_path):
+    augmentation = Augmentation(AugmentationOptions(), SIZE)
+    draws = [Draw(np.array([n, n]), np.array([n, 100 + n])) for n in range(3)]
+    alone = list(clips(tmp_path, range(9), [3, 5, 8], augmentation=augmentation).batches(draws))
+    helped = clips(tmp_path, range(9), [3, 5, 8], augmentation=augmentation, workers=2)
+    for one, other in zip(alone, helped.batches(draws), strict=True):
+        assert torch.equal(one.inputs, other.inputs)
+        assert not torch.equal(one.inputs[0], one.inputs[1])
+    # Without seeds, as in validation, nothing is changed.
+    (plain,) = helped.batches([Draw(np.array([0]), None)])
+    assert seen(plain) == [[1, 2, 3]]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_unreadable_frames_are_left_out_and_counted(tmp_path, workers):
+    write_frames(tmp_path / "7", range(10), size=SIZE)
+    (tmp_path / "7" / "frame_000004.PNG").write_bytes(b"not a picture")
+    source = clips(tmp_path, range(10), [3, 4, 5, 9], workers=workers)
+    (batch,) = source.batches([Draw(np.array([0, 1, 2, 3]), None)])
+    assert seen(batch) == [[1, 2, 3], [7, 8, 9]]
+    assert batch.samples.tolist() == [0, 3]
+    assert source.unreadable == {("7", 4), ("7", 5)}
+
+
+def test_a_study_that_cannot_be_read_ends_in_a_sentence(tmp_path):
+    folder = write_frames(tmp_path / "7", range(6), size=SIZE)
+    for number in range(4):
+        (folder / f"frame_{number:06d}.PNG").write_bytes(b"")
+    source = clips(tmp_path, range(6), [2, 3, 4, 5], workers=1)
+    with pytest.raises(StudyError, match="more than half of study 7 cannot be read"):
+        list(source.batches([Draw(np.array([0, 1, 2, 3]), None)]))
+
+
+def test_full_fine_tuning_of_vit_tiny_end_to_end(tmp_path):
+    """The backbone learns too, and an unreadable frame is survived."""
+    write_frames(tmp_path / "7", range(20), size=SIZE)
+    options = TrainingOptions.model_validate(
+        {
+            "model": {"backbone": "vit-tiny"},
+            "epochs": 2,
+            "batch": 4,
+            "accumulate": 2,
+            "sampler": {"samples": 16},
+            "ema": 0.5,
+            "workers": 0,
+        }
+    )
+    prepared = Preprocessing()
+    study = open_study(tmp_path / "7")
+    rows = np.arange(20)
+    samples = Samples([StudySamples("7", study.numbers, rows, some_labels(20, 0))])
+    (tmp_path / "7" / "frame_000011.PNG").write_bytes(b"")
+
+    def made(augmented: bool) -> PictureClips:
+        change = Augmentation(options.augmentation, prepared.size) if augmented else None
+        return PictureClips(samples, [study], ClipOptions(3, 1, prepared, change), 0)
+
+    network = start_network(ModelOptions(backbone="vit-tiny"), seed=1)
+    before = {n: t.clone() for n, t in network.state_dict().items()}
+    outcome = Training(network, made(True), made(False), options, judge, Silence(), None).run()
+    after = outcome.network.state_dict()
+    moved = [n for n, t in after.items() if not torch.equal(t, before[n])]
+    assert "backbone.projection.weight" in moved
+    assert any(name.startswith("backbone.trunk.blocks.0") for name in moved)
+    assert "head.anatomy.weight" in moved
+    assert outcome.unreadable >= 1
+    assert np.isfinite(outcome.validation.scores).all()
+    assert len(outcome.validation.samples) == 17  # three clips hold the unreadable frame
