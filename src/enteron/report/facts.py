@@ -11,8 +11,7 @@ from enteron.report.stored import StoredReading
 
 NOT_SAID = "not recorded"
 
-# Figures and facts of run.json whose keys are words of a program.
-WORDS = {"tta": "flipped copies too", "onnx": "ONNX Runtime"}
+RUNTIMES = {"onnx": "ONNX Runtime", "torch": "PyTorch", "openvino": "OpenVINO"}
 
 
 @dataclass(frozen=True)
@@ -98,7 +97,7 @@ def without_folders(command: str) -> str:
 
 
 def _runtime(name: str | None, why: str | None) -> str:
-    said = WORDS.get(name or "", name or NOT_SAID)
+    said = RUNTIMES.get(name or "", name or NOT_SAID)
     return f"{said} ({why})" if why else said
 
 

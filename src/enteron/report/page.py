@@ -22,7 +22,7 @@ from enteron.report.timeline import TimelinePanel
 from enteron.report.transit import TransitPanel
 
 NONE = "\u2013"
-SCRIPTS = ("theme.js", "curves.js", "timeline.js", "gallery.js")
+SCRIPTS = ("theme.js", "curves.js", "drawing.js", "timeline.js", "gallery.js")
 
 
 @dataclass(frozen=True)

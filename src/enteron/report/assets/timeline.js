@@ -38,103 +38,7 @@ const timeline = (() => {
     requestAnimationFrame(() => { waiting = false; draw(); });
   };
 
-  const fitted = (canvas, scale) => {
-    const box = canvas.getBoundingClientRect();
-    const width = Math.max(1, Math.round(box.width * scale)), height = Math.max(1, Math.round(box.height * scale));
-    if (canvas.width !== width || canvas.height !== height) { canvas.width = width; canvas.height = height; }
-    const pen = canvas.getContext("2d");
-    return { pen, width, height, visible: box.width > 0 };
-  };
-
-  // For every pixel of a canvas the rows [from, to) that it shows; from is -1 in a gap.
-  const columns = new Map();
-  const rowsOf = (width) => {
-    if (columns.has(width)) return columns.get(width);
-    const from = new Int32Array(width), to = new Int32Array(width);
-    const perPixel = study.length / z / width;
-    for (let p = 0; p < width; p++) {
-      const start = study.first + x * study.length + p * perPixel;
-      const [first, last] = study.rowsIn(start, start + perPixel);
-      from[p] = first < last ? first : -1;
-      to[p] = last;
-    }
-    columns.set(width, { from, to });
-    return columns.get(width);
-  };
-
-  // Pixels are written one by one: filling a path of a thousand corners takes ten times as long.
-  const colours = new Map();
-  const colourOf = (canvas) => {
-    if (!colours.has(canvas)) {
-      const hex = getComputedStyle(canvas).getPropertyValue("--line").trim();
-      const [red, green, blue] = [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
-      colours.set(canvas, (blue << 16) | (green << 8) | red);
-    }
-    return colours.get(canvas);
-  };
-  const drawCurve = (canvas, scale) => {
-    const { pen, width, height, visible } = fitted(canvas, scale);
-    if (!visible) return;
-    const { from, to } = rowsOf(width);
-    const level = study.levelFor(study.rows / z / width);
-    const { size, count, low, high } = level;
-    const base = Number(canvas.dataset.column) * count;
-    const picture = pen.createImageData(width, height);
-    const pixels = new Uint32Array(picture.data.buffer); // 0xAABBGGRR on every machine in use
-    const colour = colourOf(canvas);
-    const dark = (0xe6000000 | colour) >>> 0, pale = (0x6b000000 | colour) >>> 0;
-    for (let p = 0; p < width; p++) {
-      if (from[p] < 0) continue;
-      const first = Math.min(count - 1, Math.floor(from[p] / size));
-      const last = Math.min(count, Math.max(first + 1, Math.ceil(to[p] / size)));
-      let least = 255, most = 0;
-      for (let i = base + first; i < base + last; i++) {
-        if (low[i] < least) least = low[i];
-        if (high[i] > most) most = high[i];
-      }
-      const top = height - Math.round(height * most / 255), middle = height - Math.round(height * least / 255);
-      let at = top * width + p, row = top;
-      for (; row < middle; row++, at += width) pixels[at] = pale;
-      for (; row < height; row++, at += width) pixels[at] = dark;
-    }
-    pen.putImageData(picture, 0, 0);
-  };
-
-  const STEPS_TIME = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 28800];
-  const drawAxis = (scale) => {
-    const { pen, width, height, visible } = fitted(axis, scale);
-    if (!visible) return;
-    pen.setTransform(1, 0, 0, 1, 0, 0);
-    pen.clearRect(0, 0, width, height);
-    pen.scale(scale, scale);
-    const wide = width / scale, tall = height / scale;
-    const style = getComputedStyle(axis);
-    pen.font = "12px " + style.fontFamily;
-    pen.fillStyle = style.getPropertyValue("--soft");
-    pen.strokeStyle = style.getPropertyValue("--soft");
-    const first = study.first + x * study.length, span = study.length / z;
-    const timed = study.times !== null;
-    const begin = timed ? study.seconds(first) : first;
-    const end = timed ? study.seconds(first + span) : first + span;
-    const want = (end - begin) / Math.max(2, wide / 110);
-    let step = timed ? STEPS_TIME.find((s) => s >= want) : undefined;
-    if (step === undefined) {
-      const power = 10 ** Math.floor(Math.log10(Math.max(want, 1)));
-      step = [1, 2, 5, 10].map((m) => m * power).find((s) => s >= want) || 10 * power;
-    }
-    pen.beginPath();
-    for (let value = Math.ceil(begin / step) * step; value <= end; value += step) {
-      const at = (value - begin) / (end - begin) * wide;
-      pen.moveTo(Math.round(at) + 0.5, tall - 5); pen.lineTo(Math.round(at) + 0.5, tall);
-      const text = timed ? (step % 60 === 0 ? clockText(value).slice(0, -3) + " h" : clockText(value)) : grouped(value);
-      const half = pen.measureText(text).width / 2;
-      pen.fillText(text, clamp(at - half, 0, wide - 2 * half), tall - 9);
-    }
-    pen.stroke();
-  };
-
   const draw = (scale = window.devicePixelRatio || 1) => {
-    columns.clear();
     for (const field of fields) {
       field.style.left = `${-100 * x * z}%`;
       field.style.width = `${100 * z}%`;
@@ -150,8 +54,8 @@ const timeline = (() => {
     stripWindow.style.display = z > 1.001 ? "block" : "none";
     stripWindow.style.left = `${100 * x}%`;
     stripWindow.style.width = `${100 / z}%`;
-    drawAxis(scale);
-    for (const canvas of labels) drawCurve(canvas, scale);
+    drawing.axis(axis, scale, { x, z });
+    drawing.curves(labels, scale, { x, z });
   };
 
   // Cursor: which frame, when, where, and what the model gives it.
@@ -349,7 +253,7 @@ const timeline = (() => {
   strip.addEventListener("pointerdown", (event) => { strip.setPointerCapture(event.pointerId); jump(event); });
   strip.addEventListener("pointermove", (event) => { if (strip.hasPointerCapture(event.pointerId)) jump(event); });
 
-  document.addEventListener("themechange", () => { colours.clear(); schedule(); });
+  document.addEventListener("themechange", () => { drawing.forgetColours(); schedule(); });
   new ResizeObserver(() => schedule()).observe(tracks);
   const more = document.getElementById("more-curves");
   more.addEventListener("toggle", () => schedule());
@@ -358,13 +262,13 @@ const timeline = (() => {
   addEventListener("beforeprint", () => {
     before = { x, z, cursor, open: more.open };
     x = 0; z = 1; cursor = -1; more.open = true;
-    colours.clear();
+    drawing.forgetColours();
     draw(3);
   });
   addEventListener("afterprint", () => {
     if (!before) return;
     ({ x, z, cursor } = before); more.open = before.open; before = null;
-    colours.clear();
+    drawing.forgetColours();
     schedule();
   });
   draw();

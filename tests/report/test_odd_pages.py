@@ -1,0 +1,65 @@
+"""Pages of odd readings in a browser: hostile names, nothing to show, gaps, rows."""
+
+import numpy as np
+import pytest
+
+from enteron.decode.events import DecodedEvent
+from enteron.report import write_report
+from enteron.types import Unit
+from tests.report.conftest import OVERFLOW
+from tests.report.making import EVENTS, RUN, scores_for, write_folder
+from tests.report.test_page import HOSTILE
+
+
+def test_hostile_ids_do_nothing(browser, tmp_path):
+    run = {**RUN, "preset": HOSTILE, "command": HOSTILE, "scaling": HOSTILE}
+    folder = write_folder(tmp_path, scores=scores_for(EVENTS, study=HOSTILE), run=run)
+    tab = browser.open(write_report(folder))
+    assert tab.seen("Page.javascriptDialogOpening") == []
+    assert tab.run("document.querySelector('h1').textContent") == f"Study {HOSTILE}"
+    assert tab.run("document.title").startswith("Study </script><script>alert(1)")
+    assert tab.run("document.querySelectorAll('img[src=x]').length") == 0
+    assert tab.run(OVERFLOW) == 0
+    assert tab.complaints() == []
+    assert tab.requests() == []
+    tab.close()
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("case", ["nothing", "one frame", "no findings", "gaps", "rows"])
+def test_odd_readings(browser, tmp_path, case, width):
+    frames, events, options = range(400), EVENTS, {}
+    if case == "nothing":
+        events = ()
+    elif case == "one frame":
+        frames, events = range(1), (DecodedEvent(0, 1, "polyp", 0.9),)
+    elif case == "no findings":
+        events = EVENTS[:3]
+    elif case == "gaps":
+        frames = np.concatenate((np.arange(0, 300), np.arange(340, 400)))
+    else:
+        options = {"unit": Unit.INDEX, "run": {}}
+    folder = write_folder(tmp_path, events, scores_for(events, frames), **options)
+    tab = browser.open(write_report(folder), width)
+    for action in ("in", "right", "out", "whole"):
+        tab.run(f"document.querySelector('button[data-do=\"{action}\"]').click()")
+        tab.settle()
+    tab.run("document.getElementById('tracks').focus()")
+    for key in ("ArrowRight", "End", "Home", "+", "PageDown"):
+        tab.key(key)
+    assert tab.run("document.getElementById('readout').textContent").startswith(
+        "row" if case == "rows" else "frame"
+    )
+    assert tab.run(OVERFLOW) == 0
+    assert tab.complaints() == []
+    tab.close()
+
+
+def test_a_gap_is_told_under_the_cursor(browser, tmp_path):
+    frames = np.concatenate((np.arange(0, 100), np.arange(300, 400)))
+    events = (DecodedEvent(0, 100, "stomach", 0.9, "stomach"),)
+    tab = browser.open(write_report(write_folder(tmp_path, events, scores_for(events, frames))))
+    rows = tab.run("[0, 99, 100, 299, 300, 399].map(f => study.rowAt(f))")
+    assert rows == [0, 99, -1, -1, 100, 199]
+    assert tab.run("[0, 99, 100, 199].map(r => study.frameOf(r))") == [0, 99, 300, 399]
+    tab.close()
