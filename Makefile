@@ -2,16 +2,17 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 READY := .venv/.ready
+BROWSER := .venv/.browser
 
 .PHONY: demo test test-all lint types check bench clean
 
 demo: $(READY)
-	$(BIN)/enteron demo
+	$(BIN)/enteron demo --out demo
 
-test: $(READY)
+test: $(READY) $(BROWSER)
 	$(BIN)/pytest -n 2 -m "not slow"
 
-test-all: $(READY)
+test-all: $(READY) $(BROWSER)
 	$(BIN)/pytest -n 2
 
 lint: $(READY)
@@ -36,3 +37,16 @@ $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	@touch $@
+
+# The report is tested in Chromium. On a bare machine (root, apt) it is installed once; elsewhere, or
+# when that fails, those tests skip and say so.
+APT := DEBIAN_FRONTEND=noninteractive apt-get -qq -o Acquire::Retries=3 -o DPkg::Lock::Timeout=120
+$(BROWSER): $(READY)
+	@if { command -v chromium || command -v chromium-browser || command -v google-chrome; } >/dev/null; then \
+		touch $@; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		echo "installing Chromium for the tests of the report"; \
+		{ $(APT) update; $(APT) install -y --no-install-recommends chromium; } >.venv/browser.log 2>&1 \
+			&& touch $@ \
+			|| echo "Chromium could not be installed (see .venv/browser.log): its tests will skip"; \
+	else echo "Chromium is not installed: the tests of the report in a browser will skip"; fi

@@ -17,11 +17,11 @@ import numpy as np
 from benchmarks._decoder_tables import Row, Truth, show
 from enteron.calibration.fit import fit_calibration
 from enteron.calibration.labelled import Labelled, label_rows
-from enteron.calibration.logits import calibrated
 from enteron.calibration.value import Calibration
 from enteron.decode import PRESETS, DecodedEvent, DecodeOptions, decode
 from enteron.decode.challenge import to_annotation
 from enteron.decode.evidence import base_rates
+from enteron.decode.gap_merge import gap_merge
 from enteron.decode.options import StateMachineOptions
 from enteron.galar.submission import read_events
 from enteron.galar.table import LabelTable
@@ -32,14 +32,12 @@ from enteron.metrics.simulation import SimulationOptions, simulate
 from enteron.phantom.timeline import draw_timeline
 from enteron.priors import Priors, load_priors
 from enteron.priors.fit import fit_priors
-from enteron.runs import runs_of
 from enteron.tuning import FitOptions, fit_decoder
 from enteron.tuning.curves import before, judged
 from enteron.types import Annotation, FrameAxis, IndexUnit, Scores, Segment, Unit
 
 REAL = Path(__file__).parents[2] / "shared" / "galar" / "events-60.json"
 EVERY_FRAME = range(39, 61)  # Galar's studies that are stored whole; the others: every fifth frame
-GAP = 15  # rows that the prior submission bridged
 
 PACKAGED = load_priors()
 RATES = base_rates(PACKAGED)  # what the imitated classifier was trained on
@@ -168,7 +166,7 @@ def predictor(name: str, priors: Priors) -> Predict:
     if name == "empty file":
         return lambda study, calibration: []
     if name == "gap merge":
-        return gap_merge
+        return lambda study, calibration: gap_merge(study.scores, calibration)
     if name.startswith("oracle"):
         return oracle_through(PAPER if name.endswith("paper") else TRANSIT, priors)
     options = {"paper, back-dated": BACKDATED}.get(name) or PRESETS[name.split(",")[0]]
@@ -181,27 +179,6 @@ def oracle_through(options: DecodeOptions, priors: Priors) -> Predict:
         return decode(known, options, priors)
 
     return predict
-
-
-def gap_merge(study: Labelled, calibration: Calibration) -> list[DecodedEvent]:
-    """The prior submission: thresholds, then gaps of up to 15 rows closed, label by label."""
-    p = calibrated(study.scores, calibration.paper)
-    frames, ends = study.scores.axis.frames, study.scores.axis.ends()
-    events: list[DecodedEvent] = []
-    for column, label in enumerate(LABELS):
-        threshold = calibration.paper.thresholds[label]
-        spans = (
-            runs_of(p[:, column] >= threshold) if threshold is not None else np.empty((0, 2), int)
-        )
-        if not len(spans):
-            continue
-        fresh = np.concatenate(([True], spans[1:, 0] - spans[:-1, 1] > GAP))
-        first = np.flatnonzero(fresh)
-        last = np.append(first[1:], len(spans)) - 1
-        for start, stop in zip(spans[first, 0], spans[last, 1], strict=True):
-            score = float(p[start:stop, column].mean())
-            events.append(DecodedEvent(int(frames[start]), int(ends[stop - 1]), label, score))
-    return sorted(events, key=lambda event: -(event.score or 0.0))
 
 
 def evaluated(truths: list[Truth], events: list[list[DecodedEvent]], cut: bool) -> Evaluation:

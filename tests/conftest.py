@@ -33,14 +33,14 @@ def real_events() -> Path:
 def enteron(tmp_path):
     """Run the command line as a person would, in a process of its own, in an empty folder."""
 
-    def run(*arguments: object, cwd: Path = tmp_path, code: int | None = 0):
+    def run(*arguments: object, cwd: Path = tmp_path, code: int | None = 0, timeout: int = 120):
         done = subprocess.run(
             [sys.executable, "-m", "enteron", *map(str, arguments)],
             cwd=cwd,
             capture_output=True,
             text=True,
             env={**os.environ, "NO_COLOR": "1", "COLUMNS": "120"},
-            timeout=120,
+            timeout=timeout,
         )
         if code is not None:
             assert done.returncode == code, done.stdout + done.stderr

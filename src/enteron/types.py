@@ -16,6 +16,9 @@ from numpy.typing import NDArray
 from enteron.errors import EnteronError, LabelError, UnitError, nearest
 from enteron.labels import COLUMN, LABELS
 
+STORED_EVERY = 5
+"""Original frames per row in most of Galar, where constants counted in rows were chosen."""
+
 
 class Unit(StrEnum):
     """What an event's numbers count. In most Galar studies `frame = 5 * index`."""
@@ -183,6 +186,7 @@ class Scores:
     axis: FrameAxis
     values: NDArray[np.float32]  # (rows, 17), columns in the order of LABELS
     times: NDArray[np.float64] | None = None  # (rows,) seconds since the first frame, if known
+    frames_per_row: float | None = None  # original frames a row stands for, in shortened studies
 
     def __post_init__(self) -> None:
         values = np.ascontiguousarray(self.values, dtype=np.float32)
@@ -201,11 +205,26 @@ class Scores:
                 "scores are probabilities from 0 to 1, and NaN means that the model failed",
             )
         object.__setattr__(self, "values", _read_only(values))
+        if self.frames_per_row is not None and not self.frames_per_row > 0:
+            raise EnteronError(
+                f"a row of study {self.study} cannot stand for {self.frames_per_row} frames",
+                "give a number above 0",
+            )
         if self.times is not None and self.times.shape != (len(self.axis),):
             raise EnteronError(
                 f"study {self.study} has {self.times.size} times for {len(self.axis)} frames",
                 "give one time per frame, or none",
             )
+
+    @property
+    def row_frames(self) -> float:
+        """Original frames a row stands for: the axis tells, unless the study was shortened."""
+        return self.axis.step if self.frames_per_row is None else self.frames_per_row
+
+    @property
+    def shortening(self) -> float:
+        """How many rows of a full-length study one row stands for; 1 for real studies."""
+        return 1.0 if self.frames_per_row is None else max(1.0, self.frames_per_row / STORED_EVERY)
 
     def column(self, label: str) -> NDArray[np.float32]:
         return self.values[:, COLUMN[label]]

@@ -50,14 +50,16 @@ def test_version(enteron):
     assert enteron("--version").stdout.strip() == __version__
 
 
-def test_demo_scores_and_explains(enteron, tmp_path):
-    said = enteron("demo").stdout
-    assert "an empty file, on the same truth" in said
-    assert "How to read it" in said
-    assert list(tmp_path.iterdir()) == []
-    enteron("demo", "--out", "kept")
-    again = enteron("evaluate", "kept/truth.json", "kept/prediction.json").stdout
-    assert again.splitlines()[3] in said
+def test_demo_tells_the_whole_story(enteron, tmp_path):
+    said = enteron("demo", "--quick", "--out", "kept", timeout=600).stdout
+    for chapter in ("1. Drawing", "2. Training", "3. Calibrating", "4. Reading NaviCam"):
+        assert chapter in said
+    for decoder in ("empty file", "gap merge", "paper", "transit", "challenge", "oracle"):
+        assert decoder in said
+    assert "times shorter than real ones" in said
+    page = said.rsplit("Look at ", 1)[1].split(" in a browser", maxsplit=1)[0]
+    assert "ukdd_navi_" in (tmp_path / page).read_text()
+    assert (tmp_path / "kept" / "model" / "calibration.json").exists()
 
 
 def test_evaluate_prints_tables_and_json(enteron, files):

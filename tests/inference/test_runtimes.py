@@ -1,40 +1,305 @@
-"""Every runtime gives the embeddings of torch, as near as it says."""
+"""Every runtime gives the embeddings of torch, as near as it says, for any number of pictures."""
+
+import sys
 
 import numpy as np
+import onnx
 import pytest
 import torch
+from onnx import numpy_helper
 
 from enteron.errors import EnteronError, ModelError
-from enteron.inference.runtimes.choose import make_encoder
-from enteron.model.vit import tiny_backbone
-from tests.inference.making import squares
+from enteron.inference.runtimes import cache
+from enteron.inference.runtimes.choose import candidates, default_runtime, make_encoder
+from enteron.inference.runtimes.drift import drift
+from enteron.inference.runtimes.export import export_graph
+from enteron.inference.runtimes.openvino_runtime import openvino_installed
+from enteron.inference.runtimes.quantise import quantise_graph, quantise_weight
+from enteron.model.lite import lite_backbone
+from tests.inference.making import BLOCKS, small_vit, squares
+from tests.model.making import FakeBackbone
+
+ROUNDING = 2e-5  # of embeddings up to 3; sums of some thousand products in another order
+RUNTIMES = ["onnx", "onnx-int8", "torch-int8", "openvino"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def graphs(tmp_path_factory):
+    """A cache of this module's own: one export of each backbone."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ENTERON_CACHE", str(tmp_path_factory.mktemp("graphs")))
+        yield
 
 
 @pytest.fixture(scope="module")
-def backbone():
-    torch.manual_seed(0)
-    return tiny_backbone()
+def vit():
+    return small_vit()
 
 
 @pytest.fixture(scope="module")
-def exact(backbone):
-    return make_encoder(backbone, "exact")
+def lite():
+    return lite_backbone()
 
 
-@pytest.mark.parametrize("count", [0, 1, 3])
-def test_onnx_equals_torch(backbone, exact, count, tmp_path, monkeypatch):
+@pytest.fixture(scope="module", params=RUNTIMES)
+def encoder(request, vit):
+    if request.param == "openvino" and not openvino_installed():
+        pytest.skip("needs the extra 'openvino'")
+    return make_encoder(vit, request.param)
+
+
+@pytest.fixture(scope="module")
+def exact(vit):
+    return make_encoder(vit, "exact")
+
+
+def test_exact_is_the_backbone_itself(vit, exact):
+    given = squares(3)
+    images = (torch.from_numpy(given).double() / 255 - 0.5) / 0.5
+    with torch.inference_mode():
+        wanted = vit.eval()(images.float()).numpy()
+    assert exact.runtime == "torch"
+    np.testing.assert_allclose(exact.encode(given), wanted, atol=ROUNDING)
+
+
+def test_a_runtime_is_near_the_exact_one(vit, exact, encoder):
+    given = squares(4)
+    found = drift(encoder.encode(given), exact.encode(given))
+    if encoder.runtime in ("onnx", "openvino"):
+        assert found.largest < ROUNDING
+    else:
+        # Int8 is neither fp32 by mistake nor nonsense.
+        assert 0.995 < found.cosine < 0.99999
+    assert encoder.backbone_hash == vit.hash()
+    assert encoder.preprocessing == vit.spec.preprocessing
+
+
+@pytest.mark.parametrize("count", [0, 1, 5])
+def test_any_number_of_pictures(encoder, count):
+    found = encoder.encode(squares(count))
+    assert found.shape == (count, 512)
+    assert found.dtype == np.float32
+    assert np.isfinite(found).all()
+
+
+def test_more_pictures_than_a_batch(exact, encoder):
+    """Rows stay in their order across calls and threads."""
+    given = squares(max(exact.batch, encoder.batch) + 3)
+    wanted = exact.encode(given)
+    found = encoder.encode(given)
+    nearest = (found @ wanted.T / np.linalg.norm(wanted, axis=1)).argmax(axis=1)
+    assert nearest.tolist() == list(range(len(given)))
+
+
+def test_views_in_another_memory_order_give_the_same_bits(encoder, exact):
+    given = squares(2)
+    channels_last = np.ascontiguousarray(given.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
+    flipped = given[..., ::-1]
+    for one in (encoder, exact):
+        np.testing.assert_array_equal(one.encode(channels_last), one.encode(given))
+        np.testing.assert_array_equal(one.encode(flipped), one.encode(flipped.copy()))
+
+
+def test_embeddings_do_not_depend_on_the_batch(vit):
+    """A picture alone, and among others: the same bits, also where scales are dynamic."""
+    given = squares(5)
+    given[0] = 255 * (given[0] > 128)  # a neighbour with the largest activations
+    for runtime in ("onnx", "onnx-int8"):
+        encoder = make_encoder(vit, runtime, threads=2)
+        together = encoder.encode(given)
+        alone = np.concatenate([encoder.encode(given[row : row + 1]) for row in range(5)])
+        np.testing.assert_array_equal(together, alone)
+        single = make_encoder(vit, runtime, threads=1)
+        np.testing.assert_array_equal(single.encode(given), together)
+
+
+def test_torch_int8_depends_on_the_batch(vit):
+    """Why it is never chosen: its scales are the batch's."""
+    encoder, given = make_encoder(vit, "torch-int8"), squares(4)
+    given[0] = 255 * (given[0] > 128)
+    difference = np.abs(encoder.encode(given)[1] - encoder.encode(given[1:2])[0]).max()
+    assert difference > 100 * ROUNDING
+    assert "torch-int8" not in candidates(vit)
+
+
+def test_lite_in_onnx_is_exact_but_for_rounding(lite):
+    given = squares(3, seed=1)
+    assert default_runtime(lite) == "onnx"
+    found = drift(
+        make_encoder(lite, "onnx").encode(given), make_encoder(lite, "exact").encode(given)
+    )
+    assert found.largest < ROUNDING
+    assert found.of_spread < 1e-5
+
+
+def test_differential_attention_is_exported():
+    backbone = small_vit(differential=True)
+    given = squares(2)
+    found = drift(
+        make_encoder(backbone, "onnx").encode(given), make_encoder(backbone, "exact").encode(given)
+    )
+    assert found.largest < ROUNDING
+
+
+def test_vits_are_exact_by_default(vit):
+    assert default_runtime(vit) == "torch"
+
+
+def test_threads_of_torch_are_put_back(vit):
+    before = torch.get_num_threads()
+    make_encoder(vit, "exact", threads=before + 1).encode(squares(1))
+    assert torch.get_num_threads() == before
+
+
+# The int8 weights
+
+
+def test_weights_round_to_the_nearest_of_129_values():
+    rng = np.random.default_rng(0)
+    weight = rng.normal(size=(50, 7)).astype(np.float32)
+    weight[:, 3] = 0
+    values, scales = quantise_weight(weight)
+    assert values.dtype == np.int8
+    assert np.abs(values.astype(int)).max(axis=0).tolist() == [64, 64, 64, 0, 64, 64, 64]
+    assert (np.abs(values * scales - weight) <= scales / 2 * (1 + 1e-5)).all()
+
+
+def test_every_linear_layer_of_the_trunk_is_quantised(vit):
+    graph = export_graph(vit)
+    model = onnx.load_from_string(quantise_graph(graph))
+    kinds = [node.op_type for node in model.graph.node]
+    assert kinds.count("DynamicQuantizeMatMul") == 4 * BLOCKS  # qkv, proj, fc1, fc2
+    weights = [t for t in model.graph.initializer if t.name.endswith(".int8")]
+    assert sum(numpy_helper.to_array(t).size for t in weights) == BLOCKS * 12 * 192 * 192
+    assert len(model.SerializeToString()) < len(graph) - 2 * 12 * 192 * 192 * BLOCKS  # fp32 is gone
+
+
+# The cache
+
+
+def test_the_cache_is_where_the_environment_says(monkeypatch, tmp_path):
+    monkeypatch.setenv("ENTERON_CACHE", str(tmp_path / "own"))
+    assert cache.cache_folder() == tmp_path / "own"
+    monkeypatch.delenv("ENTERON_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert cache.cache_folder() == tmp_path / "enteron"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert cache.cache_folder() == tmp_path / "home" / ".cache" / "enteron"
+
+
+def test_a_graph_is_built_once(monkeypatch, tmp_path):
+    monkeypatch.setenv("ENTERON_CACHE", str(tmp_path / "new" / "folder"))
+    built = []
+
+    def build():
+        built.append(1)
+        return b"graph"
+
+    assert [cache.cached_graph("k", build) for _ in range(3)] == [b"graph"] * 3
+    assert len(built) == 1
+    assert cache.cached_graph("other", build) == b"graph"
+    assert len(built) == 2
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda graph, seal: graph.write_bytes(b"grap"),
+        lambda graph, seal: graph.write_bytes(b"grapH"),
+        lambda graph, seal: graph.unlink(),
+        lambda graph, seal: seal.unlink(),
+        lambda graph, seal: seal.write_bytes(b"\xff\xfe"),
+    ],
+    ids=["cut", "changed", "no graph", "no seal", "seal not text"],
+)
+def test_a_damaged_entry_is_built_again(monkeypatch, tmp_path, damage):
     monkeypatch.setenv("ENTERON_CACHE", str(tmp_path))
-    given = squares(count)
-    features = make_encoder(backbone, "onnx").encode(given)
-    assert features.shape == (count, 512)
-    np.testing.assert_allclose(features, exact.encode(given), atol=2e-5)
+    cache.cached_graph("k", lambda: b"graph")
+    damage(tmp_path / "k.onnx", tmp_path / "k.sha256")
+    assert cache.cached_graph("k", lambda: b"again") == b"again"
+    assert cache.cached_graph("k", lambda: b"never") == b"again"
 
 
-def test_an_unknown_runtime_is_refused(backbone):
+def test_a_cache_that_cannot_be_written_is_no_error(monkeypatch, tmp_path):
+    file = tmp_path / "file"
+    file.write_text("not a folder")
+    monkeypatch.setenv("ENTERON_CACHE", str(file / "cache"))
+    backbone, given = FakeBackbone(), squares(2)[..., :8, :8]
+    found = make_encoder(backbone, "onnx").encode(given)
+    np.testing.assert_allclose(found, make_encoder(backbone, "exact").encode(given), atol=ROUNDING)
+    assert file.read_text() == "not a folder"
+
+
+def test_a_damaged_graph_does_not_reach_the_encoder(monkeypatch, tmp_path):
+    monkeypatch.setenv("ENTERON_CACHE", str(tmp_path))
+    backbone, given = FakeBackbone(), squares(2)[..., :8, :8]
+    wanted = make_encoder(backbone, "onnx").encode(given)
+    (stored,) = tmp_path.glob("*.onnx")
+    content = bytearray(stored.read_bytes())
+    content[len(content) // 2] ^= 0xFF  # a weight: still a valid graph
+    stored.write_bytes(content)
+    np.testing.assert_array_equal(make_encoder(backbone, "onnx").encode(given), wanted)
+
+
+def test_keys_differ_with_whatever_changes_the_graph(vit, monkeypatch):
+    spec = vit.spec
+    keys = {
+        cache.graph_key(spec, "a", "fp32"),
+        cache.graph_key(spec, "b", "fp32"),
+        cache.graph_key(spec, "a", "int8"),
+        cache.graph_key(spec.model_copy(update={"differential": True}), "a", "fp32"),
+        cache.graph_key(
+            spec.model_copy(
+                update={"preprocessing": spec.preprocessing.model_copy(update={"size": 384})}
+            ),
+            "a",
+            "fp32",
+        ),
+    }
+    monkeypatch.setattr(cache, "version", lambda name: "0.0")
+    keys.add(cache.graph_key(spec, "a", "fp32"))
+    assert len(keys) == 6
+
+
+# What is asked for and cannot be had
+
+
+def test_an_unknown_runtime_is_refused(vit):
     with pytest.raises(EnteronError, match="no runtime 'onx'; did you mean 'onnx'"):
-        make_encoder(backbone, "onx")
+        make_encoder(vit, "onx")
+    with pytest.raises(EnteronError, match="'auto', 'exact', 'torch'"):
+        make_encoder(vit, "quantum-leap")
 
 
-def test_pictures_of_another_size_are_refused(exact):
-    with pytest.raises(ModelError, match=r"give uint8 squares \(n, 3, 224, 224\)"):
-        exact.encode(np.zeros((1, 3, 64, 64), np.uint8))
+def test_threads_below_one_are_refused(vit):
+    with pytest.raises(EnteronError, match="on 0 threads; give at least 1"):
+        make_encoder(vit, "exact", threads=0)
+
+
+def test_openvino_that_is_not_installed_is_named(vit, monkeypatch):
+    monkeypatch.setitem(sys.modules, "openvino", None)
+    with pytest.raises(EnteronError, match=r"OpenVINO is not installed; pip install .*openvino"):
+        make_encoder(vit, "openvino")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA card here")
+def test_a_card_that_is_not_there_is_named(vit):
+    with pytest.raises(EnteronError, match="'cuda-fp16' needs a CUDA card, and torch sees none"):
+        make_encoder(vit, "cuda-fp16")
+
+
+def test_int8_of_convolutions_is_refused(lite):
+    with pytest.raises(EnteronError, match="'lite' is made of convolutions; use --runtime onnx"):
+        make_encoder(lite, "onnx-int8")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [np.zeros((1, 3, 64, 64), np.uint8), np.zeros((1, 3, 224, 224)), np.zeros((3, 224, 224), "u1")],
+    ids=["size", "type", "no batch"],
+)
+def test_other_arrays_are_refused(exact, encoder, wrong):
+    for one in (exact, encoder):
+        with pytest.raises(ModelError, match=r"give uint8 squares \(n, 3, 224, 224\)"):
+            one.encode(wrong)

@@ -6,12 +6,16 @@ import typer
 
 from enteron.cli import (
     bench,
+    calibrate,
     check,
     decode,
     demo,
     evaluate,
+    export,
     phantom,
     priors,
+    read,
+    report,
     train,
     tune,
     validate,
@@ -31,8 +35,12 @@ app.command()(demo.demo)
 app.command()(phantom.phantom)
 app.command()(check.check)
 app.command()(train.train)
+app.command()(calibrate.calibrate)
+app.command()(read.read)
 app.command()(decode.decode)
 app.command()(tune.tune)
+app.command()(report.report)
+app.command()(export.export)
 app.command()(evaluate.evaluate)
 app.command()(validate.validate)
 app.command()(bench.bench)

@@ -25,7 +25,7 @@ def evaluate(
 
     Example: [bold]enteron evaluate truth.json prediction.json[/bold]
     """
-    from enteron.cli.truth import read_truth
+    from enteron.galar.any_truth import read_truth
     from enteron.galar.submission import read_events
     from enteron.metrics.evaluation import EvaluationOptions
     from enteron.metrics.evaluation import evaluate as compare

@@ -1,7 +1,8 @@
 """Numbers as people read them, and progress only where somebody watches."""
 
 import sys
-from collections.abc import Iterable, Iterator, Sized
+from collections.abc import Callable, Iterable, Iterator, Sized
+from contextlib import contextmanager
 from typing import TypeVar
 
 from rich.console import Console
@@ -36,10 +37,11 @@ def with_interval(value: float | None, interval: tuple[float, float] | None) -> 
     return f"{value:.3f} [{interval[0]:.3f}, {interval[1]:.3f}]"
 
 
-def counted(sizes: Iterable[int], total: int, what: str, unit: str) -> Iterator[int]:
-    """The same sizes, with a bar of their sum, its rate and the time left, for a terminal."""
+@contextmanager
+def bar(what: str, total: int, unit: str) -> Iterator[Callable[[int], None]]:
+    """A bar with its rate and the time left, for a terminal; what it gives hears of each step."""
     if not sys.stderr.isatty() or total == 0:
-        yield from sizes
+        yield lambda done: None
         return
     from rich import progress as bars
 
@@ -51,11 +53,21 @@ def counted(sizes: Iterable[int], total: int, what: str, unit: str) -> Iterator[
         bars.TextColumn("{task.fields[rate]}"),
         bars.TimeRemainingColumn(),
     )
-    with bars.Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(what, total=total, rate="")
+    with bars.Progress(*columns, console=Console(stderr=True), transient=True) as shown:
+        task = shown.add_task(what, total=total, rate="")
+
+        def advance(done: int) -> None:
+            speed = shown.tasks[0].speed
+            shown.update(task, advance=done, rate=f"{speed:.0f}/s" if speed else "")
+
+        yield advance
+
+
+def counted(sizes: Iterable[int], total: int, what: str, unit: str) -> Iterator[int]:
+    """The same sizes, with a bar of their sum."""
+    with bar(what, total, unit) as advance:
         for size in sizes:
-            speed = bar.tasks[0].speed
-            bar.update(task, advance=size, rate=f"{speed:.0f}/s" if speed else "")
+            advance(size)
             yield size
 
 

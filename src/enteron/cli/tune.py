@@ -33,7 +33,7 @@ def tune(
     """
     from enteron.calibration.store import FILE, save_calibration
     from enteron.cli.show import progress
-    from enteron.cli.truth import read_truth
+    from enteron.galar.any_truth import read_truth
     from enteron.metrics.evaluation import evaluate
     from enteron.metrics.summary import summarise
     from enteron.priors import load_priors

@@ -22,7 +22,7 @@ def validate(
 
     annotations = read_submission(prediction)
     if truth is not None:
-        from enteron.cli.truth import read_truth
+        from enteron.galar.any_truth import read_truth
 
         known = read_truth(truth, Unit.FRAME)
         require_same_studies((a.study for a in known), (a.study for a in annotations))

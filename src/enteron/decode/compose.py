@@ -23,6 +23,7 @@ from enteron.decode.landmarks import LandmarkRun, by_hysteresis, by_transition, 
 from enteron.decode.options import DecodeOptions
 from enteron.decode.presets import TRANSIT
 from enteron.decode.runs import means
+from enteron.decode.scaling import scaled_rows, scaled_window
 from enteron.decode.silence import worth_emitting
 from enteron.decode.smooth import median
 from enteron.decode.transit import (
@@ -71,6 +72,7 @@ class Decoder:
         self.kappa = DEFAULT_KAPPA if tuned is None else tuned
         low = calibration.low if options.findings.low is None else options.findings.low
         self.low = DEFAULT_LOW if low is None else low
+        self.shortening = scores.shortening
         self.p: NDArray[np.float32] = calibrated(scores, self.frame_calibration, options.device)
         # Scores that nobody calibrated need not follow the base rates (balanced training lifts
         # rare labels a thousandfold): their neutral point is then taken as one half.
@@ -95,21 +97,38 @@ class Decoder:
     def regions(self) -> tuple[list[RegionStay], NDArray[np.float32]]:
         """Stays, and the (rows, 17) matrix in which landmarks are sought."""
         if self.options.anatomy == "semi-Markov":
-            step = self.options.semi_markov.stride
-            stride = self.scores.axis.step if step is None else step
-            settings = (stride, self.options.semi_markov, self.kappa, self.priors)
+            semi_markov = self.options.semi_markov
+            given = semi_markov.stride
+            stride = self.scores.row_frames if given is None else given
+            margin = scaled_rows(semi_markov.margin, self.shortening)
+            semi_markov = semi_markov.model_copy(update={"margin": margin})
+            settings = (stride, semi_markov, self.kappa, self.priors)
             count = len(REGIONS)
             return semi_markov_transit(self.p[:, :count], self.rates[:count], *settings), self.p
-        settings = self.options.state_machine
+        machine = self.options.state_machine
+        settings = machine.model_copy(
+            update={
+                "window": scaled_window(machine.window, self.shortening),
+                "tau": scaled_rows(machine.tau, self.shortening),
+            }
+        )
         anatomy = self.p.copy(order="F")
         anatomy[:, : len(ANATOMY)] = median(self.p[:, : len(ANATOMY)], settings.window)
         mouth = self.frame_calibration.thresholds[REGIONS[0]]
         return state_machine_transit(anatomy[:, : len(REGIONS)], settings, mouth), anatomy
 
     def smoothed(self, stays: list[RegionStay], windows: Mapping[str, int]) -> NDArray[np.float32]:
-        """(rows, 17): findings smoothed and gated; the other columns are not for use."""
+        """(rows, 17): findings smoothed and gated; the other columns are not for use.
+
+        Windows count rows of a full-length study.
+        """
         matrix = self.p.copy(order="F")
-        findings = smoothed_findings(self.p, self.options.findings, windows)
+        scaled = {label: scaled_window(rows, self.shortening) for label, rows in windows.items()}
+        options = self.options.findings
+        if options.window is not None:
+            window = scaled_window(options.window, self.shortening)
+            options = options.model_copy(update={"window": window})
+        findings = smoothed_findings(self.p, options, scaled)
         matrix[:, len(ANATOMY) :] = findings
         spans = [(stay.region, stay.start, stay.stop) for stay in stays]
         return gated(matrix, spans, self.priors, self.options.gate, self.options.implausible)
@@ -141,13 +160,16 @@ class Decoder:
     ) -> list[tuple[str, LandmarkRun]]:
         """Runs of the three landmarks."""
         options = self.options.landmarks
+        near = scaled_rows(options.near, self.shortening)
+        options = options.model_copy(update={"near": near})
         found: list[tuple[str, LandmarkRun]] = []
         for label in LANDMARKS:
             column = np.ascontiguousarray(p[:, COLUMN[label]])
             threshold = self.frame_calibration.thresholds[label]
             if options.method == "transition":
                 known = evidence(column, self.rates[COLUMN[label]], self.options.semi_markov.clip)
-                run = by_transition(label, known, stays, self.kappa, self.priors, options)
+                settings = (self.kappa, self.priors, options, self.shortening)
+                run = by_transition(label, known, stays, *settings)
                 found += [(label, run)] if run else []
             elif threshold is not None:
                 allowed = near_regions(column.size, label, stays, options.near)
@@ -164,8 +186,8 @@ class Decoder:
             threshold = thresholds[label]
             if threshold is not None:
                 column = np.ascontiguousarray(smoothed[:, COLUMN[label]])
-                found += candidates(label, column, threshold, self.low)
-        return select(found, self.options.findings, self.priors)
+                found += candidates(label, column, threshold, self.low, self.shortening)
+        return select(found, self.options.findings, self.priors, self.shortening)
 
     def _finding_events(
         self, found: list[Candidate], stays: list[RegionStay]

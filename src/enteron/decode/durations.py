@@ -9,7 +9,7 @@ from enteron.labels import REGIONS
 from enteron.priors import Priors
 
 
-def log_durations(rows: int, stride: int, priors: Priors) -> NDArray[np.float64]:
+def log_durations(rows: int, stride: float, priors: Priors) -> NDArray[np.float64]:
     """(5, rows + 2): log D_k(length) for 0 to `rows` rows, and -inf at the end.
 
     D_k(0) = 1 - pi_k, the region is missing; D_k(n) = pi_k times the log-normal density of

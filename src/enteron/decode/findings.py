@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from enteron.decode.options import FindingOptions
 from enteron.decode.runs import hysteresis, means
+from enteron.decode.scaling import scaled_rows
 from enteron.decode.smooth import mean_log_odds, median
 from enteron.labels import COLUMN, FINDINGS
 from enteron.priors import Priors
@@ -56,12 +57,19 @@ def median_run(label: str, priors: Priors) -> int:
     return rows if rows % 2 else rows - 1
 
 
-def persistence(mean: NDArray[np.float64], spans: Runs) -> NDArray[np.float64]:
-    """S = mean probability x ln(1 + d), d = t_e - t_s inclusive (paper stage 3, decision 29)."""
-    return mean * np.log1p(spans[:, 1] - 1 - spans[:, 0])
+def persistence(
+    mean: NDArray[np.float64], spans: Runs, shortening: float = 1.0
+) -> NDArray[np.float64]:
+    """S = mean probability x ln(1 + d), d = t_e - t_s inclusive (paper stage 3, decision 29).
+
+    d counts rows of a full-length study.
+    """
+    return mean * np.log1p((spans[:, 1] - 1 - spans[:, 0]) * shortening)
 
 
-def candidates(label: str, p: NDArray[np.float32], threshold: float, low: float) -> list[Candidate]:
+def candidates(
+    label: str, p: NDArray[np.float32], threshold: float, low: float, shortening: float = 1.0
+) -> list[Candidate]:
     """What hysteresis finds in one smoothed and gated column (paper stage 3).
 
     `low` is the lower threshold as a share of the upper one.
@@ -71,26 +79,30 @@ def candidates(label: str, p: NDArray[np.float32], threshold: float, low: float)
         return []
     mean = means(p, spans)
     peak = np.maximum.reduceat(p, spans.ravel()[:-1] if spans[-1, 1] == p.size else spans.ravel())
-    score = persistence(mean, spans)
+    score = persistence(mean, spans, shortening)
     return [
         Candidate(label, int(a), int(b), float(m), float(top), float(s))
         for (a, b), m, top, s in zip(spans, mean, peak[::2], score, strict=True)
     ]
 
 
-def select(found: list[Candidate], options: FindingOptions, priors: Priors) -> list[Candidate]:
+def select(
+    found: list[Candidate], options: FindingOptions, priors: Priors, shortening: float = 1.0
+) -> list[Candidate]:
     """What remains after the limits, by persistence (paper stage 3), then by time and label."""
-    kept = [c for c in found if _passes(c, options, priors)]
+    kept = [c for c in found if _passes(c, options, priors, shortening)]
     kept.sort(key=lambda c: (-c.persistence, c.start, COLUMN[c.label]))
     return kept if options.most is None else kept[: options.most]
 
 
-def _passes(candidate: Candidate, options: FindingOptions, priors: Priors) -> bool:
+def _passes(
+    candidate: Candidate, options: FindingOptions, priors: Priors, shortening: float
+) -> bool:
     if options.persistence is not None and candidate.persistence < options.persistence:
         return False
-    if options.longest is not None and candidate.duration > options.longest:
+    if options.longest is not None and (candidate.duration * shortening > options.longest):
         return False
     if options.floor is None:
         return True
     shortest = priors.run_lengths(candidate.label).quantile(options.floor)
-    return candidate.stop - candidate.start >= int(shortest)
+    return candidate.stop - candidate.start >= scaled_rows(int(shortest), shortening)

@@ -49,6 +49,7 @@ def by_transition(
     kappa: float,
     priors: Priors,
     options: LandmarkOptions,
+    shortening: float = 1.0,
 ) -> LandmarkRun | None:
     """The landmark at its change of region, or None where it is not believed.
 
@@ -61,7 +62,7 @@ def by_transition(
         return None
     first = max(0, change - options.near)
     window = known[first : change + options.near]
-    log_prior = _log_prior(label, window.size, change - first, priors)
+    log_prior = _log_prior(label, window.size, change - first, priors, shortening)
     total = np.concatenate(([0.0], np.cumsum(window, dtype=np.float64))) * kappa
     weight = log_prior + total[None, :] - total[:, None]  # (start, stop)
     top = float(weight.max())
@@ -91,11 +92,14 @@ def _change(label: str, stays: list[RegionStay]) -> int | None:
     return None
 
 
-def _log_prior(label: str, rows: int, change: int, priors: Priors) -> NDArray[np.float64]:
+def _log_prior(
+    label: str, rows: int, change: int, priors: Priors, shortening: float
+) -> NDArray[np.float64]:
     """(rows + 1, rows + 1) log probability of a run [start, stop), given that there is one."""
     prior = priors.landmarks.labels[label]
     lengths = np.arange(2, rows + 1)
-    tail = np.exp(-(((np.log(lengths) - prior.lengths.log_mean) / prior.lengths.log_sd) ** 2) / 2)
+    full = lengths * shortening  # rows of a full-length study
+    tail = np.exp(-(((np.log(full) - prior.lengths.log_mean) / prior.lengths.log_sd) ** 2) / 2)
     tail /= lengths
     of_length = np.concatenate(
         ([0.0, prior.lengths.single], (1 - prior.lengths.single) * tail / tail.sum())

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,10 @@ import numpy as np
 
 from enteron.decode.challenge import to_annotation
 from enteron.decode.events import DecodedEvent
+from enteron.errors import EnteronError, LabelError, nearest
 from enteron.files import write_text
 from enteron.galar.submission import write_submission
+from enteron.labels import REGIONS
 from enteron.types import Annotation, FrameUnit, Scores, Unit
 
 FIELDS = ("label", "start", "stop", "score", "region", "onset", "end", "times")
@@ -36,6 +39,59 @@ def write_reading(
 def write_run(folder: Path, run: dict[str, Any]) -> None:
     """Write `run.json`: what was done, with what."""
     write_text(folder / "run.json", json.dumps(run, indent=1, sort_keys=True) + "\n")
+
+
+def read_run(folder: Path) -> dict[str, Any] | None:
+    """`run.json` of a folder, or nothing where there is none."""
+    try:
+        content = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise EnteronError(
+            f"run.json in '{folder.name}' cannot be read", "delete it, or give another folder"
+        ) from error
+    return content if isinstance(content, dict) else {}
+
+
+@dataclass(frozen=True)
+class EventsFile:
+    """What `events.json` holds."""
+
+    study: str
+    unit: Unit
+    events: tuple[DecodedEvent, ...]  # in file order
+
+
+def read_events_file(path: Path) -> EventsFile:
+    """Read `events.json`; whatever is wrong in it is told with the event's number."""
+    remedy = "decode the scores again"
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise EnteronError(f"{path.name} cannot be read ({error})", remedy) from error
+    try:
+        study, unit, rows = str(content["study"]), Unit(content["unit"]), list(content["events"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise EnteronError(f"{path.name} has no study, unit and events", remedy) from error
+    events = []
+    for number, row in enumerate(rows, 1):
+        try:
+            score, onset, end = (
+                None if row.get(name) is None else float(row[name])
+                for name in ("score", "onset", "end")
+            )
+            start, stop = int(row["start"]), int(row["stop"])
+            if row.get("region") not in (None, *REGIONS):
+                raise LabelError(f"'{row['region']}' is not a region", nearest("", REGIONS))
+            event = DecodedEvent(start, stop, row["label"], score, row.get("region"), onset, end)
+        except EnteronError as error:
+            problem = f"{path.name}, event {number}: {error.problem}"
+            raise type(error)(problem, error.remedy) from error
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise EnteronError(f"event {number} of {path.name} is damaged", remedy) from error
+        events.append(event)
+    return EventsFile(study, unit, tuple(events))
 
 
 def _row(event: DecodedEvent, scores: Scores) -> dict[str, Any]:

@@ -1,16 +1,29 @@
 """Scores from a file that any model may have written: parquet or CSV."""
 
+import io
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 
+from enteron.config import Options, parse_json_options
 from enteron.errors import EnteronError, nearest
+from enteron.files import write_bytes
 from enteron.labels import LABELS
 from enteron.types import FrameAxis, Scores, Unit
 
 SUFFIXES = (".parquet", ".csv")
+
+
+_MARK = "enteron"
+
+
+class _Known(Options):
+    """What a parquet file of ours says beside its columns."""
+
+    study: str | None = None
+    frames_per_row: float | None = None
 
 
 @dataclass(frozen=True)
@@ -28,8 +41,9 @@ def read_scores(path: Path, study: str | None = None, stride: int | None = None)
     original frames per row, is given; a `frame` column needs none. Columns that were thresholded
     to 0 and 1 are scores like others.
     """
-    name = path.stem if study is None else study
     table = _table(path)
+    known = _known(path)
+    name = (known.study or path.stem) if study is None else study
     columns = {column.strip(): column for column in table.columns}
     unit = Unit.FRAME if "frame" in columns else Unit.INDEX
     if unit not in columns:
@@ -49,7 +63,20 @@ def read_scores(path: Path, study: str | None = None, stride: int | None = None)
         numbers, unit = numbers * stride, Unit.FRAME
     values = np.column_stack([_floats(table, columns[label], path.name) for label in LABELS])
     times = _floats(table, columns["time"], path.name) if "time" in columns else None
-    return ScoreFile(Scores(name, FrameAxis(numbers), values.astype(np.float32), times), unit)
+    values = values.astype(np.float32)
+    return ScoreFile(Scores(name, FrameAxis(numbers), values, times, known.frames_per_row), unit)
+
+
+def write_scores(path: Path, scores: Scores) -> None:
+    """`scores.parquet`: frame, time if known, 17 columns; whole or not at all."""
+    columns: dict[str, np.ndarray] = {"frame": scores.axis.frames}
+    if scores.times is not None:
+        columns["time"] = scores.times
+    columns |= {label: scores.column(label) for label in LABELS}
+    known = _Known(study=scores.study, frames_per_row=scores.frames_per_row)
+    content = io.BytesIO()
+    pl.DataFrame(columns).write_parquet(content, metadata={_MARK: known.model_dump_json()})
+    write_bytes(path, content.getvalue())
 
 
 def find_score_files(folder: Path) -> dict[str, Path]:
@@ -72,6 +99,16 @@ def find_score_files(folder: Path) -> dict[str, Path]:
             "give parquet or CSV files, one per study",
         )
     return found
+
+
+def _known(path: Path) -> _Known:
+    """Of a file that enteron wrote its metadata; of others nothing."""
+    if path.suffix.lower() != ".parquet":
+        return _Known()
+    text = pl.read_parquet_metadata(path).get(_MARK)
+    if text is None:
+        return _Known()
+    return parse_json_options(_Known, text, path.name, "write the scores again")
 
 
 def _table(path: Path) -> pl.DataFrame:

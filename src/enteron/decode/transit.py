@@ -52,7 +52,7 @@ def state_machine_transit(
 def semi_markov_transit(
     p: NDArray[np.float32],
     rates: NDArray[np.float64],
-    stride: int,
+    stride: float,
     options: SemiMarkovOptions,
     kappa: float,
     priors: Priors,

@@ -189,7 +189,8 @@ class _Work:
             features[own] = self._encoded(chosen, self.study.numbers[rows[own]])
         twins = np.flatnonzero((source != rows) & (source != UNREADABLE))
         features[twins] = features[source[twins] - first]
-        stored = features.astype(self.options.precision)
+        with np.errstate(over="ignore"):  # infinities are looked for next
+            stored = features.astype(self.options.precision)
         self._require_finite(features, stored, first, source != UNREADABLE)
         problems = {s.number: s.problem or "unreadable" for s in taken if s.pixels is None}
         self.times.rows += len(taken)

@@ -33,6 +33,7 @@ def score_study(
     *,
     flips: bool = True,
     times: NDArray[np.float64] | None = None,
+    frames_per_row: float | None = None,
     advance: Callable[[int], None] | None = None,
 ) -> Scores:
     """Probabilities of every readable frame, as the network gives them, before calibration.
@@ -55,7 +56,8 @@ def score_study(
         if advance is not None:
             advance(len(part))
     axis = FrameAxis(embeddings.frames[rows])
-    return Scores(embeddings.record.study, axis, values, None if times is None else times[rows])
+    known = None if times is None else times[rows]
+    return Scores(embeddings.record.study, axis, values, known, frames_per_row)
 
 
 def _probabilities(

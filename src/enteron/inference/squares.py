@@ -65,13 +65,14 @@ def _submitted(
     """
     if study.random_access:
         for number in study.numbers[start:].tolist():
-            yield pool.submit(lambda n: _square(study.frame(n), preprocessing), number)
+            yield pool.submit(lambda n: square_of(study.frame(n), preprocessing), number)
     else:
         for frame in study.frames(start):
-            yield pool.submit(_square, frame, preprocessing)
+            yield pool.submit(square_of, frame, preprocessing)
 
 
-def _square(frame: Frame, preprocessing: Preprocessing) -> Square:
+def square_of(frame: Frame, preprocessing: Preprocessing) -> Square:
+    """One frame, resized as the preprocessing asks."""
     if frame.image is None:
         return Square(frame.number, None, frame.problem)
     picture = torch.from_numpy(frame.image).permute(2, 0, 1).unsqueeze(0)

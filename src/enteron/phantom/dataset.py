@@ -21,6 +21,7 @@ from enteron.galar.truth import truth_events
 from enteron.galar.writing import write_challenge_file, write_label_table, write_metadata
 from enteron.phantom.film import Film
 from enteron.phantom.plan import SYSTEMS, TEST_FOLDER, UPDATED_FOLDER, PhantomOptions, StudyPlan
+from enteron.phantom.time_scale import write_frames_per_row
 from enteron.phantom.video import write_film
 from enteron.priors import load_priors
 from enteron.study.picture import encode_png
@@ -181,6 +182,7 @@ def _finish(root: Path, plan: StudyPlan) -> None:
 def _describe(root: Path, plans: list[StudyPlan]) -> None:
     """Metadata of all studies, and the truth of test studies, which their files do not tell."""
     made = [plan for plan in plans if _marker(root, plan).exists()]
+    write_frames_per_row(root, {plan.id: plan.timeline.compression for plan in made})
     write_metadata(root / "metadata.csv", {plan.id: SYSTEMS[plan.device] for plan in made})
     tests = [truth_events(plan.table, Unit.FRAME) for plan in made if plan.is_test]
     if tests:

@@ -11,7 +11,7 @@ from enteron.config import Options
 from enteron.galar.table import LabelTable
 from enteron.labels import COLUMN, FINDINGS, REGIONS
 from enteron.phantom.film import Film
-from enteron.phantom.timeline import TimelineOptions, draw_timeline, study_seed
+from enteron.phantom.timeline import Timeline, TimelineOptions, draw_timeline, study_seed
 from enteron.priors import Priors
 from enteron.runs import runs_of
 from enteron.types import FrameAxis
@@ -99,10 +99,15 @@ class StudyPlan:
         return int(self._seeds[1].generate_state(1)[0])
 
     @cached_property
+    def timeline(self) -> Timeline:
+        """What every row shows, and how far a real transit was shortened for it."""
+        options = TimelineOptions(rarity=self.options.rarity)
+        return draw_timeline(self.options.frames, self._seeds[0], self.priors, options)
+
+    @cached_property
     def table(self) -> LabelTable:
         """The true labels: what is drawn is exactly this."""
-        options = TimelineOptions(rarity=self.options.rarity)
-        timeline = draw_timeline(self.options.frames, self._seeds[0], self.priors, options)
+        timeline = self.timeline
         rng = np.random.default_rng(self._seeds[2])
         step = 1 if self.options.video else STORED_STEP[self.device]
         # Real recordings start somewhere; a video counts its frames from 0.

@@ -81,13 +81,13 @@ class Study(ABC):
     random_access: ClassVar[bool] = False
     """Whether any frame is as cheap as the next, also from several threads at once."""
 
-    @abstractmethod
     def file_stamps(self, rows: slice = slice(None)) -> NDArray[np.int64]:
         """(files, 2): bytes and time of last change, to notice that a file is no longer the same.
 
         One for each of these rows where every frame is a file, a single one for a video; -1 where
-        a file is gone.
+        a file is gone. A source without files never changes.
         """
+        return np.zeros((1, 2), dtype=np.int64)
 
     def times(self) -> NDArray[np.float64] | None:
         """Seconds of every frame since the first one, or None when the source does not know."""

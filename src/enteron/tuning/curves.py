@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from enteron.decode.runs import hysteresis
+from enteron.decode.scaling import scaled_rows
 from enteron.runs import Runs, runs_of
 
 GRID: Final = expit(np.arange(-7, 4.01, 0.25)).astype(np.float32)
@@ -27,7 +28,8 @@ class Column:
 
     p: NDArray[np.float32]
     truth: NDArray[np.bool_]
-    step: int  # original frames per row
+    step: float  # original frames per row
+    shortening: float = 1.0  # rows of a full-length study that a row stands for
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,8 @@ class Curve:
 
 
 def curve(column: Column, low: float, shortest: int) -> Curve:
-    """Count in one study; events of fewer than `shortest` rows are none."""
+    """Count in one study; events of fewer than `shortest` full-length rows are none."""
+    shortest = scaled_rows(shortest, column.shortening)
     counts = np.zeros((3, GRID.size))
     real = runs_of(column.truth)
     shown = before(column.truth)
@@ -64,7 +67,7 @@ def curve(column: Column, low: float, shortest: int) -> Curve:
     return Curve(len(real), *counts)
 
 
-def judged(spans: Runs, shown: NDArray[np.int64], step: int) -> tuple[NDArray[np.bool_], float]:
+def judged(spans: Runs, shown: NDArray[np.int64], step: float) -> tuple[NDArray[np.bool_], float]:
     """Which spans touch the truth, and what all of them cost in false alarms.
 
     `shown` counts the true rows before each row; `step` is in original frames per row.
@@ -92,7 +95,8 @@ def samples(
     peaks: list[NDArray[np.float64]] = []
     rights: list[NDArray[np.bool_]] = []
     for column in columns:
-        spans = long_enough(hysteresis(column.p, threshold, low * threshold), shortest)
+        least = scaled_rows(shortest, column.shortening)
+        spans = long_enough(hysteresis(column.p, threshold, low * threshold), least)
         peaks.append(np.array([column.p[a:b].max() for a, b in spans], dtype=np.float64))
         shown = before(column.truth)
         rights.append(shown[spans[:, 1]] > shown[spans[:, 0]])

@@ -99,7 +99,8 @@ def finding_columns(
         for label, window in windows.items():
             place = COLUMN[label]
             p = np.ascontiguousarray(smoothed[:, place])
-            column = Column(p, study.truth[:, place], study.scores.axis.step)
+            scores = study.scores
+            column = Column(p, study.truth[:, place], scores.row_frames, scores.shortening)
             columns[label][window] = column
     return columns
 
@@ -133,7 +134,7 @@ def _choose_low(
 
 def _allowed_alarms(studies: Sequence[Labelled], options: FitOptions) -> float:
     """The budget in alarms; a row stands for `step` original frames."""
-    frames = sum(len(study.scores.axis) * study.scores.axis.step for study in studies)
+    frames = sum(len(study.scores.axis) * study.scores.row_frames for study in studies)
     return options.budget * frames / options.rate / 3600
 
 

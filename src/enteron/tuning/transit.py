@@ -30,7 +30,7 @@ def choose_kappa(
     rates = base_rates(priors)[:count]
     totals = np.zeros(len(kappas))
     for study in studies:
-        rows, stride = len(study.scores.axis), study.scores.axis.step
+        rows, stride = len(study.scores.axis), study.scores.row_frames
         p = calibrated(study.scores, calibration.likelihood)[:, :count]
         known = evidence(p, rates, options.clip)
         durations = log_durations(rows, stride, priors)

@@ -12,8 +12,6 @@ from enteron.inference.runtimes.squares import whole_squares
 from enteron.model.backbone import Backbone
 from enteron.model.options import FEATURES
 
-BATCH = 8  # more does not make a ViT faster on a CPU, and costs memory
-
 
 class TorchEncoder:
     """Eager torch in fp32 on the CPU. Exact: what `Backbone.forward` computes, and nothing else.
@@ -22,7 +20,7 @@ class TorchEncoder:
     """
 
     runtime = "torch"
-    batch = BATCH
+    batch = 8  # more does not make a ViT faster on a CPU, and costs memory
 
     def __init__(self, backbone: Backbone, threads: int) -> None:
         self.backbone_hash = backbone.hash()

@@ -1,4 +1,4 @@
-"""What the commands accept as truth: an official file, or Galar's label files."""
+"""What is accepted as truth: an official file, or Galar's label files."""
 
 from pathlib import Path
 

@@ -1,0 +1,84 @@
+"""What the inference benchmarks score: a synthetic study, and a head that was fitted to it."""
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from enteron.decode import DecodedEvent, decode
+from enteron.inference.store import Embeddings
+from enteron.inference.views import PLAIN
+from enteron.model.network import Network
+from enteron.model.windows import window_rows
+from enteron.phantom.dataset import make_studies
+from enteron.phantom.plan import PhantomOptions, StudyPlan
+from enteron.priors import load_priors
+from enteron.study import Study, open_study
+from enteron.types import Scores
+
+
+@dataclass(frozen=True)
+class Made:
+    """A synthetic study on disk with its truth."""
+
+    folder: Path  # of frames, or a video
+    labels: NDArray[np.bool_]  # (rows, 17)
+    frames_per_row: float
+
+    def open(self) -> Study:
+        return open_study(self.folder)
+
+
+def made_study(frames: int, *, video: bool = False, seed: int = 3) -> Made:
+    """An Olympus study (336 pixels) that stands still half of the time, kept between runs."""
+    options = PhantomOptions(frames=frames, seed=seed, device="olympus", rarity=0.5, video=video)
+    root = Path(tempfile.gettempdir()) / f"enteron-bench-{seed}-{frames}-{'v' if video else 'f'}"
+    for _ in make_studies(root, 1, options):
+        pass
+    plan = StudyPlan(1, options, load_priors())
+    place = root / plan.folder
+    folder = place.with_name(place.name + ".mp4") if video else place
+    return Made(folder, plan.table.values, plan.timeline.compression)
+
+
+def fit_head(
+    network: Network, embeddings: Embeddings, labels: NDArray[np.bool_], steps: int = 150
+) -> None:
+    """Fit everything behind the backbone to one study, in place; a quick fit, not a training.
+
+    Embeddings of random weights differ by little. The fit sees noise of that little's tenth, as a
+    trained head would have seen augmented pictures, or it would hang on the last digits.
+    """
+    windows = embeddings.features[window_rows(len(embeddings)), embeddings.view(PLAIN.name)]
+    inputs = torch.from_numpy(np.asarray(windows, np.float32))
+    targets = torch.from_numpy(labels.astype(np.float32))
+    spread = inputs[:, -1].std(dim=0)
+    torch.manual_seed(0)
+    optimiser = torch.optim.Adam(network.head_parameters(), lr=1e-3)
+    network.train()
+    for _ in range(steps):
+        noise = 0.1 * spread * torch.randn_like(inputs)
+        logits = network.read(inputs + noise).logits
+        loss = torch.nn.functional.binary_cross_entropy_with_logits(logits, targets)
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    network.eval()
+
+
+def events_of(scores: Scores) -> list[DecodedEvent]:
+    """Events as `enteron read` would find them without a calibration."""
+    return decode(scores)
+
+
+def largest_shift(one: list[DecodedEvent], other: list[DecodedEvent]) -> int | None:
+    """Frames that the ends of events moved at most; None when there are other events."""
+    first = sorted((e.label, e.start, e.stop) for e in one)
+    second = sorted((e.label, e.start, e.stop) for e in other)
+    if [label for label, _, _ in first] != [label for label, _, _ in second]:
+        return None
+    moved = [max(abs(a[1] - b[1]), abs(a[2] - b[2])) for a, b in zip(first, second, strict=True)]
+    return max(moved, default=0)

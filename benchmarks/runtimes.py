@@ -1,0 +1,165 @@
+"""Runtimes of the encoder: speed, drift and fraction of the GEMM peak, for ViT-B/16 and `lite`.
+
+`enteron bench runtimes [-- --backbone lite --rounds 5 --pictures 8]`. ViT-B/16 has BiomedCLIP's
+shapes and random weights. Runtimes take turns within a round; ratios are of medians. Seconds of
+processor time stand beside seconds on the clock, since other work slows the clock only.
+`-- --auto` shows what `auto` chooses, why, and how long it takes with graphs that are cached.
+`-- --sharing` times ways to use the cores in ONNX Runtime while as many threads decode PNG files.
+"""
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
+
+import numpy as np
+import onnxruntime
+import torch
+
+from benchmarks._gemm import backbone_operations, gemm_peak
+from benchmarks.model import network
+from enteron.inference.encoder import Encoder, Features, Squares
+from enteron.inference.runtimes.build import build_encoder, usable_threads
+from enteron.inference.runtimes.choose import choose
+from enteron.inference.runtimes.drift import drift
+from enteron.inference.runtimes.export import INPUT, export_graph
+from enteron.inference.runtimes.openvino_runtime import openvino_installed
+from enteron.inference.runtimes.samples import phantom_squares
+from enteron.labels import COLUMN, LABELS
+from enteron.model.backbone import Backbone
+from enteron.model.lite import lite_backbone
+from enteron.phantom.film import Film
+from enteron.study.picture import decode_picture, encode_png
+from enteron.study.source import RGB
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser()
+    arguments.add_argument("--backbone", choices=["vit-b16", "lite"], help="default: both")
+    arguments.add_argument("--rounds", type=int, default=5)
+    arguments.add_argument("--pictures", type=int, help="a round; default 8, of lite 32")
+    arguments.add_argument("--sharing", action="store_true", help="cores shared with decoding")
+    arguments.add_argument("--auto", action="store_true", help="what `auto` chooses")
+    given = arguments.parse_args()
+    threads = usable_threads(None)
+    for name in [given.backbone] if given.backbone else ["vit-b16", "lite"]:
+        backbone = _backbone(name)
+        count = given.pictures or (32 if name == "lite" else 8)
+        squares = phantom_squares(backbone.spec.preprocessing, count)
+        print(f"## {name}, {count} pictures, {threads} threads, median of {given.rounds}\n")
+        if given.sharing:
+            sharing(backbone, squares, threads, given.rounds)
+        elif given.auto:
+            auto(backbone, squares)
+        else:
+            table(backbone, squares, threads, given.rounds)
+
+
+def _backbone(name: str) -> Backbone:
+    torch.manual_seed(0)
+    return lite_backbone() if name == "lite" else network("biomedclip").backbone
+
+
+def table(backbone: Backbone, squares: Squares, threads: int, rounds: int) -> None:
+    names = ["torch", "torch-int8", "onnx"]
+    names += [] if backbone.spec.name == "lite" else ["onnx-int8"]
+    names += ["openvino"] if openvino_installed() else []
+    encoders = {name: build_encoder(backbone, name, threads) for name in names}
+    features = {name: encoder.encode(squares) for name, encoder in encoders.items()}
+    clock: dict[str, list[float]] = {name: [] for name in names}
+    processor: dict[str, list[float]] = {name: [] for name in names}
+    peaks = []
+    for _ in range(rounds):
+        peaks.append(gemm_peak(threads, rounds=1))
+        for name, encoder in encoders.items():
+            began, used = time.perf_counter(), time.process_time()
+            encoder.encode(squares)
+            clock[name].append((time.perf_counter() - began) / len(squares))
+            processor[name].append((time.process_time() - used) / len(squares))
+    operations, peak = backbone_operations(backbone), statistics.median(peaks)
+    print(f"{operations / 1e9:.2f} G operations a picture, GEMM peak {peak / 1e9:.0f} G/s\n")
+    print("| runtime | pictures/s | ratio | ms of processor | ratio | cosine | largest | ", end="")
+    print("of spread | of GEMM peak | alone |")
+    print("|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|")
+    slow, work = statistics.median(clock["torch"]), statistics.median(processor["torch"])
+    for name, encoder in encoders.items():
+        seconds, busy = statistics.median(clock[name]), statistics.median(processor[name])
+        found = drift(features[name], features["torch"])
+        print(f"| {name} | {1 / seconds:.2f} | {slow / seconds:.2f} ", end="")
+        print(f"| {1e3 * busy:.1f} | {work / busy:.2f} | {found.cosine:.5f} ", end="")
+        print(f"| {found.largest:.1e} | {found.of_spread:.1e} ", end="")
+        print(f"| {100 * operations / seconds / peak:.0f} % ", end="")
+        print(f"| {_alone(encoder, squares, features[name]):.1e} |")
+    print()
+
+
+def _alone(encoder: Encoder, squares: Squares, together: Features) -> float:
+    """The largest difference between a picture encoded alone and among others."""
+    return float(np.abs(encoder.encode(squares[-1:])[0] - together[-1]).max())
+
+
+def auto(backbone: Backbone, squares: Squares) -> None:
+    choose(backbone, samples=squares)  # exports, unless it was done before
+    begin = time.perf_counter()
+    choice = choose(backbone, samples=squares)
+    print(f"{choice.table()}\n\n{choice.reason} ({time.perf_counter() - begin:.1f} s)\n")
+
+
+def sharing(backbone: Backbone, squares: Squares, threads: int, rounds: int) -> None:
+    """As in a study: the next pictures are decoded and resized while these are encoded."""
+    encoder = build_encoder(backbone, "onnx", threads)
+    graph = export_graph(backbone)
+    spinning, waiting = _session(graph, threads, True), _session(graph, threads, False)
+    ways: dict[str, Callable[[], object]] = {
+        "a picture a thread": lambda: encoder.encode(squares),
+        "threads inside, spinning": lambda: _one_by_one(spinning, squares),
+        "threads inside, not spinning": lambda: _one_by_one(waiting, squares),
+    }
+    png = encode_png(_picture())
+    preprocessing = backbone.spec.preprocessing
+
+    def decode(_: int) -> torch.Tensor:
+        return preprocessing.square(torch.from_numpy(decode_picture(png)).permute(2, 0, 1)[None])
+
+    clock: dict[str, list[float]] = {name: [] for name in ways}
+    processor: dict[str, list[float]] = {name: [] for name in ways}
+    with ThreadPoolExecutor(threads) as decoders:
+        for turn in range(rounds + 1):
+            for name, way in ways.items():
+                began, used = time.perf_counter(), time.process_time()
+                ahead = [decoders.submit(decode, row) for row in range(len(squares))]
+                way()
+                wait(ahead)
+                if turn:  # the first round warms up
+                    clock[name].append((time.perf_counter() - began) / len(squares))
+                    processor[name].append((time.process_time() - used) / len(squares))
+    print("| way | pictures/s | ms of processor |")
+    print("|---|---:|---:|")
+    for name in ways:
+        rate, busy = 1 / statistics.median(clock[name]), statistics.median(processor[name])
+        print(f"| {name} | {rate:.1f} | {1e3 * busy:.1f} |")
+    print()
+
+
+def _picture() -> RGB:
+    """A synthetic frame of 336 pixels."""
+    labels = np.zeros((1, len(LABELS)), np.bool_)
+    labels[0, COLUMN["small intestine"]] = True
+    return Film(labels, "olympus", 0).frame(0)
+
+
+def _session(graph: bytes, threads: int, spinning: bool) -> onnxruntime.InferenceSession:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.add_session_config_entry("session.intra_op.allow_spinning", str(int(spinning)))
+    return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+
+
+def _one_by_one(session: onnxruntime.InferenceSession, squares: Squares) -> None:
+    for row in range(len(squares)):
+        session.run(None, {INPUT: squares[row : row + 1]})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+"""`enteron export`: a reading's events for other programs."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+class Format(StrEnum):
+    """What the other program is."""
+
+    LABEL_STUDIO = "label-studio"
+
+
+def export(
+    folder: Annotated[Path, typer.Argument(help="A reading: what `enteron read` wrote.")],
+    format: Annotated[  # noqa: A002 (the option's name)
+        Format, typer.Option(help="For which program.")
+    ] = Format.LABEL_STUDIO,
+    video: Annotated[
+        str | None,
+        typer.Option(help="Address of the study's video in that program [its local storage]."),
+    ] = None,
+    rate: Annotated[
+        float | None,
+        typer.Option(
+            min=1e-6, help="Pictures per second of that video [as in run.json, if known]."
+        ),
+    ] = None,
+    scores: Annotated[
+        Path | None,
+        typer.Option(help="Scores that were decoded, where the folder has none of its own."),
+    ] = None,
+) -> None:
+    """Write the events of a reading for an annotation tool, to be corrected there.
+
+    Example: [bold]enteron export reading --format label-studio --video /data/study.mp4[/bold]
+    """
+    from enteron.export.label_studio import write_label_studio
+    from enteron.report.stored import load_reading
+
+    assert format is Format.LABEL_STUDIO
+    reading = load_reading(folder, scores)
+    if rate is None and not reading.run.rate_assumed:
+        rate = reading.run.rate
+    task, interface = write_label_studio(
+        folder, reading.scores, reading.events, video=video, rate=rate, axis=reading.stored_axis
+    )
+    typer.echo(
+        f"{len(reading.events)} events are in {folder.name}/{task.name}, the labelling interface "
+        f"in {interface.name}."
+    )
+    if reading.run.unnamed:
+        typer.echo(
+            f"run.json does not name {reading.run.unnamed} of the unreadable frames: positions "
+            "behind them are earlier than in a video that contains them."
+        )
+    if rate is None:
+        typer.echo("Label Studio counts pictures at 24 a second unless --rate says otherwise.")

@@ -1,0 +1,63 @@
+"""`enteron report`: the page of a reading."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from enteron.errors import EnteronError
+from enteron.types import Annotation, FrameUnit, Unit
+
+
+def report(
+    folder: Annotated[Path, typer.Argument(help="A reading: what `enteron read` wrote.")],
+    truth: Annotated[
+        Path | None,
+        typer.Option(help="Annotation to show beside it: official JSON, or Galar's label folder."),
+    ] = None,
+    study: Annotated[
+        Path | None,
+        typer.Option(help="The study's frames or video, to take pictures from again."),
+    ] = None,
+    scores: Annotated[
+        Path | None,
+        typer.Option(help="Scores that were decoded, where the folder has none of its own."),
+    ] = None,
+    device_text: Annotated[
+        bool,
+        typer.Option("--device-text", help="Keep what the recorder wrote into the pictures."),
+    ] = False,
+) -> None:
+    """Write the page of a reading again: report.html, one file that needs no network.
+
+    Example: [bold]enteron report reading --truth truth.json[/bold]
+    """
+    from enteron.report import write_report
+    from enteron.report.stored import load_reading
+
+    reading = load_reading(folder, scores)
+    annotation = None if truth is None else _annotation(truth, reading.study)
+    if study is not None:
+        from enteron.report.pictures import choose_pictures, save_pictures
+        from enteron.study import open_study
+
+        with open_study(study, study_id=reading.study) as frames:
+            chosen = choose_pictures(reading.scores, reading.events)
+            save_pictures(frames, chosen, folder, mask_text=not device_text)
+    path = write_report(folder, truth=annotation, device_text=device_text, scores_file=scores)
+    size = path.stat().st_size / 1e6
+    typer.echo(f"{path.name} ({size:.1f} MB) is in {folder.name}. Open it in any browser.")
+
+
+def _annotation(truth: Path, study: str) -> Annotation[FrameUnit]:
+    """The annotation of the study that was read."""
+    from enteron.galar.any_truth import read_truth
+
+    known = {annotation.study: annotation for annotation in read_truth(truth, Unit.FRAME)}
+    if study not in known:
+        some = ", ".join(sorted(known)[:4]) + (", …" if len(known) > 4 else "")
+        raise EnteronError(
+            f"the truth has no study {study}, only {some}",
+            "give the truth of the study that was read",
+        )
+    return Annotation(study, Unit.FRAME, known[study].segments)

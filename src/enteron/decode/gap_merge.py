@@ -1,0 +1,38 @@
+"""What the paper's authors did before: thresholds, then short gaps closed, label by label.
+
+It is not a preset. It stands in tables to show what a decoder is for.
+"""
+
+import numpy as np
+
+from enteron.calibration.logits import calibrated
+from enteron.calibration.value import Calibration
+from enteron.decode.events import DecodedEvent
+from enteron.decode.scaling import scaled_rows
+from enteron.labels import LABELS
+from enteron.runs import runs_of
+from enteron.types import Scores
+
+GAP = 15  # rows that the prior submission bridged
+
+
+def gap_merge(scores: Scores, calibration: Calibration) -> list[DecodedEvent]:
+    """Events of every label whose probability reaches its threshold, the surest first."""
+    p = calibrated(scores, calibration.paper)
+    frames, ends = scores.axis.frames, scores.axis.ends()
+    gap = scaled_rows(GAP, scores.shortening)
+    events: list[DecodedEvent] = []
+    for column, label in enumerate(LABELS):
+        threshold = calibration.paper.thresholds[label]
+        if threshold is None:
+            continue
+        spans = runs_of(p[:, column] >= threshold)
+        if not len(spans):
+            continue
+        fresh = np.concatenate(([True], spans[1:, 0] - spans[:-1, 1] > gap))
+        first = np.flatnonzero(fresh)
+        last = np.append(first[1:], len(spans)) - 1
+        for start, stop in zip(spans[first, 0], spans[last, 1], strict=True):
+            score = float(p[start:stop, column].mean())
+            events.append(DecodedEvent(int(frames[start]), int(ends[stop - 1]), label, score))
+    return sorted(events, key=lambda event: -(event.score or 0.0))

@@ -1,0 +1,90 @@
+"""Int8 weights for the linear layers of an exported ViT; everything between them stays fp32.
+
+A linear layer becomes ONNX Runtime's DynamicQuantizeMatMul: weights stored as int8 with a scale for
+each output, activations quantised to uint8 when they arrive, with one scale for the whole tensor.
+The graph holds one picture, so that scale is the picture's own.
+"""
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import helper, numpy_helper
+
+_DOMAIN = "com.microsoft"
+# AVX2 adds pairs of uint8 x int8 products in 16 bits with saturation: 2 * 255 * 64 still fits,
+# 2 * 255 * 127 does not. Seven bits cost some precision and are right on every machine.
+_LARGEST = 64
+
+
+def quantise_graph(graph: bytes) -> bytes:
+    """The same graph with every product of activations and stored weights in int8."""
+    model = onnx.load_from_string(graph)
+    stored = {tensor.name: tensor for tensor in model.graph.initializer}
+    nodes = list(model.graph.node)
+    readers = _readers(nodes)
+    gone: set[int] = set()
+    made: list[onnx.NodeProto] = []
+    for node in nodes:
+        if id(node) in gone:
+            continue
+        weight = stored.get(node.input[1]) if node.op_type == "MatMul" else None
+        if weight is None or len(weight.dims) != 2:
+            made.append(node)
+            continue
+        values, scales = quantise_weight(numpy_helper.to_array(weight).astype(np.float32))
+        names = [f"{weight.name}.{part}" for part in ("int8", "scale")]
+        for name, array in zip(names, (values, scales), strict=True):
+            model.graph.initializer.append(numpy_helper.from_array(array, name))
+        inputs, output = [node.input[0], *names], node.output[0]
+        bias = _bias(readers.get(output, []), output, stored)
+        if bias is not None:
+            add, name = bias
+            inputs += ["", name]  # weights are symmetric: no zero point
+            output = add.output[0]
+            gone.add(id(add))
+        made.append(
+            helper.make_node("DynamicQuantizeMatMul", inputs, [output], node.name, domain=_DOMAIN)
+        )
+    return _with_nodes(model, made)
+
+
+def quantise_weight(weight: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
+    """Weights (inputs, outputs) as int8 in [-64, 64], and the scale of each output."""
+    scales = np.abs(weight).max(axis=0) / _LARGEST
+    scales[scales == 0] = 1  # an output whose weights are all zero
+    return np.rint(weight / scales).astype(np.int8), scales.astype(np.float32)
+
+
+def _bias(
+    readers: list[onnx.NodeProto], product: str, stored: dict[str, onnx.TensorProto]
+) -> tuple[onnx.NodeProto, str] | None:
+    """The addition of a stored vector that is all that follows the product, if it is."""
+    if len(readers) != 1 or readers[0].op_type != "Add":
+        return None
+    other = [name for name in readers[0].input if name != product]
+    if len(other) != 1 or other[0] not in stored or len(stored[other[0]].dims) != 1:
+        return None
+    return readers[0], other[0]
+
+
+def _readers(nodes: list[onnx.NodeProto]) -> dict[str, list[onnx.NodeProto]]:
+    """The nodes that read each value."""
+    readers: dict[str, list[onnx.NodeProto]] = {}
+    for node in nodes:
+        for name in node.input:
+            readers.setdefault(name, []).append(node)
+    return readers
+
+
+def _with_nodes(model: onnx.ModelProto, nodes: list[onnx.NodeProto]) -> bytes:
+    """The model with these nodes and only the tensors that they read."""
+    kept = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
+    del model.graph.node[:]
+    model.graph.node.extend(kept)
+    used = {name for node in kept for name in node.input}
+    tensors = [tensor for tensor in model.graph.initializer if tensor.name in used]
+    del model.graph.initializer[:]
+    model.graph.initializer.extend(tensors)
+    del model.graph.value_info[:]  # shapes of values that may be gone
+    model.opset_import.append(helper.make_opsetid(_DOMAIN, 1))
+    return model.SerializeToString()

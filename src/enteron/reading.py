@@ -1,0 +1,340 @@
+"""A study and a model to a reading: embed, score, decode, pictures, report.
+
+Every stage leaves a file, so a killed run goes on where it was and ends with the same files.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from pydantic import Field
+
+from enteron.calibration import Calibration, load_calibration
+from enteron.calibration.store import FILE as CALIBRATION
+from enteron.config import Options
+from enteron.decode import DecodedEvent, DecodeOptions, decode, preset
+from enteron.decode.challenge import to_annotation
+from enteron.decode.reading_folder import read_run, write_reading, write_run
+from enteron.decode.score_file import write_scores
+from enteron.errors import StudyError
+from enteron.export.label_studio import write_label_studio
+from enteron.galar.catalogue import find_studies
+from enteron.galar.submission import write_submission
+from enteron.phantom.time_scale import frames_per_row_of
+from enteron.reading_run import run_facts
+from enteron.report import write_report
+from enteron.report.pictures import choose_pictures, save_pictures
+from enteron.study import Study, open_study
+from enteron.study.folder import is_image_name
+from enteron.types import Annotation, FrameUnit, Scores, Unit
+
+if TYPE_CHECKING:
+    from enteron.inference.encoder import Encoder, Squares
+    from enteron.inference.score import ProbeEffect
+    from enteron.inference.store import Embeddings
+    from enteron.model.folder import ModelRecord
+    from enteron.model.network import Network
+    from enteron.model.preprocessing import Preprocessing
+
+EMBEDDINGS = "embeddings.npy"
+SCORES = "scores.parquet"
+_SAMPLES = 4  # pictures of a study on which runtimes are compared
+
+PresetName = Literal["paper", "transit", "challenge", "clinical"]
+
+
+class ReadOptions(Options):
+    """How a study is read."""
+
+    preset: PresetName = "transit"
+    """How scores become events."""
+
+    tta: bool = True
+    """Score each clip and its mirror image; without it, half of the encoder's work is saved."""
+
+    runtime: str | None = None
+    """What runs the encoder; `exact`, `auto` or a name. None: what suits the model."""
+
+    redundancy: float | None = Field(default=None, ge=0)
+    """Frames nearer than this (grey levels) to the last encoded frame take its embedding."""
+
+    mask_text: bool = True
+    """Remove what the recorder wrote into the pictures of the report."""
+
+
+class Progress(Protocol):
+    """Whoever watches a reading."""
+
+    def stage(self, name: str, total: int) -> AbstractContextManager[Callable[[int], None]]:
+        """A stage of so many frames; the value it gives hears how many are done."""
+        ...
+
+
+class Silent:
+    """Nobody watches."""
+
+    @contextmanager
+    def stage(self, name: str, total: int) -> Iterator[Callable[[int], None]]:
+        yield lambda done: None
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What was found in a study."""
+
+    study: str
+    folder: Path
+    scores: Scores  # of every readable frame, as the model gave them
+    events: list[DecodedEvent]
+    run: dict[str, Any]  # as in run.json
+    redundancy: "ProbeEffect | None" = None  # what twins did to scores, where they were used
+
+    @property
+    def report(self) -> Path:
+        """The page."""
+        return self.folder / "report.html"
+
+    @property
+    def annotation(self) -> Annotation[FrameUnit]:
+        """The events as the official file holds them."""
+        return to_annotation(self.study, Unit.FRAME, self.events, cut=self.cut)
+
+    @property
+    def cut(self) -> bool:
+        """Whether the official file is cut at every change of the label set."""
+        return self.run["options"]["cut"]
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Events by label, the commonest first."""
+        return dict(Counter(event.label for event in self.events).most_common())
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """Seconds of each stage."""
+        return self.run["timings"]
+
+
+def read(
+    study: Path | str | Study,
+    *,
+    model: Path | str,
+    out: Path | str | None = None,
+    options: ReadOptions | None = None,
+    truth: Annotation[FrameUnit] | None = None,
+    progress: Progress | None = None,
+) -> Reading:
+    """Read a folder of frames or a video with a model folder; the files go to `out`.
+
+    Without `out` they go to a folder beside nothing of yours: `<study>-reading`, here.
+    """
+    return Reader(Path(model), options).read(study, out, truth=truth, progress=progress)
+
+
+@dataclass
+class Reader:
+    """A model that is ready to read one study after the other."""
+
+    model: Path
+    options: ReadOptions | None = None
+    why: str = field(default="", init=False)  # the runtime was chosen
+
+    def __post_init__(self) -> None:
+        from enteron.model.folder import load_model, read_record
+
+        self.options = ReadOptions() if self.options is None else self.options
+        self.decoding: DecodeOptions = preset(self.options.preset)
+        read_record(self.model)  # what is wrong with the folder, before the weights are read
+        self.calibration: Calibration | None = None
+        if (self.model / CALIBRATION).exists():
+            self.calibration = load_calibration(self.model)
+        loaded = load_model(self.model)
+        self.network: Network = loaded[0]
+        self.record: ModelRecord = loaded[1]
+        self._encoders: dict[str, Encoder] = {}
+
+    def read(
+        self,
+        study: Path | str | Study,
+        out: Path | str | None = None,
+        *,
+        truth: Annotation[FrameUnit] | None = None,
+        progress: Progress | None = None,
+    ) -> Reading:
+        """One study, from its frames to the report."""
+        opened = study if isinstance(study, Study) else open_study(study)
+        scale = None if isinstance(study, Study) else frames_per_row_of(Path(study), opened.id)
+        return self.read_opened(opened, out, scale, truth=truth, progress=progress)
+
+    def read_opened(
+        self,
+        opened: Study,
+        out: Path | str | None,
+        scale: float | None,
+        *,
+        truth: Annotation[FrameUnit] | None = None,
+        progress: Progress | None = None,
+    ) -> Reading:
+        """The same; `scale` tells how many original frames a row of a shortened study is for."""
+        folder = Path(f"{opened.id}-reading") if out is None else Path(out)
+        with opened:
+            work = _Work(self, opened, folder, scale, truth, progress or Silent())
+            return work.done()
+
+    @cached_property
+    def asked(self) -> ReadOptions:
+        """The options, which are never none."""
+        assert self.options is not None
+        return self.options
+
+    def encoder(self, study: Study, started: str | None) -> "Encoder":
+        """The encoder that the options ask for; an unfinished run goes on with the one it had."""
+        from enteron.inference.runtimes.choose import choose, default_runtime, make_encoder
+
+        backbone = self.network.backbone
+        wanted = self.asked.runtime or default_runtime(backbone)
+        if wanted == "auto" and "auto" not in self._encoders and started is not None:
+            wanted, self.why = started, "as in the run that is continued"
+        if wanted not in self._encoders and wanted == "auto":
+            choice = choose(backbone, samples=_samples(study, backbone.spec.preprocessing))
+            self._encoders[wanted], self.why = choice.encoder, choice.reason
+        elif wanted not in self._encoders:
+            self._encoders[wanted] = make_encoder(backbone, wanted)
+        return self._encoders[wanted]
+
+
+def _samples(study: Study, preprocessing: "Preprocessing") -> "Squares | None":
+    """A few pictures of the study itself, spread over it; none when those cannot be read."""
+    import numpy as np
+
+    from enteron.inference.squares import square_of
+
+    places = np.linspace(0, len(study) - 1, 2 + _SAMPLES).astype(int)[1:-1]
+    found = [square_of(study.frame(int(study.numbers[p])), preprocessing).pixels for p in places]
+    squares = [pixels for pixels in found if pixels is not None]
+    return np.stack(squares) if squares else None
+
+
+@dataclass
+class _Work:
+    """One study on its way through the stages."""
+
+    reader: Reader
+    study: Study
+    folder: Path
+    frames_per_row: float | None
+    truth: Annotation[FrameUnit] | None
+    progress: Progress
+    timings: dict[str, float] = field(default_factory=dict)
+
+    def done(self) -> Reading:
+        """All stages."""
+        _require_own(self.folder, self.study.id)
+        write_run(self.folder, {"study": self.study.id, "state": "begun"})
+        with self._timed("embed"):
+            embeddings = self._embedded()
+        with self._timed("score"):
+            scores, effect = self._scored(embeddings)
+        options = self.reader.decoding
+        with self._timed("decode"):
+            events = decode(scores, options, None, self.reader.calibration)
+            write_reading(self.folder, scores, Unit.FRAME, events, cut=options.cut)
+            rate = None if self.study.rate is None else float(self.study.rate)
+            write_label_studio(self.folder, scores, events, rate=rate, axis=self.study.axis)
+        with self._timed("pictures"):
+            chosen = choose_pictures(scores, events)
+            with self.progress.stage("pictures", len(chosen.frames)):
+                save_pictures(
+                    self.study, chosen, self.folder, mask_text=self.reader.asked.mask_text
+                )
+        run = run_facts(self.study, self.reader, embeddings, scores, effect)
+        run["timings"] = self._seconds()
+        write_run(self.folder, run)  # the page is made from files alone, this one included
+        with self._timed("report"):
+            write_report(self.folder, truth=self.truth, device_text=not self.reader.asked.mask_text)
+        run["timings"] = self._seconds()
+        write_run(self.folder, run)
+        return Reading(self.study.id, self.folder, scores, events, run, effect)
+
+    def _embedded(self) -> "Embeddings":
+        from enteron.inference.embed import EmbedOptions, embed_study
+        from enteron.inference.unfinished import started_key
+        from enteron.inference.views import FLIPPED, PLAIN
+
+        path = self.folder / EMBEDDINGS
+        started = started_key(path)
+        encoder = self.reader.encoder(self.study, started and started.runtime)
+        options = EmbedOptions(redundancy=self.reader.asked.redundancy)
+        views = (PLAIN, FLIPPED) if self.reader.asked.tta else (PLAIN,)
+        with self.progress.stage("embed", len(self.study)) as advance:
+            return embed_study(self.study, encoder, path, options, advance, views=views)
+
+    def _scored(self, embeddings: "Embeddings") -> "tuple[Scores, ProbeEffect | None]":
+        from enteron.inference.score import probe_effect, score_study
+
+        flips = self.reader.asked.tta
+        with self.progress.stage("score", len(self.study)) as advance:
+            scores = score_study(
+                self.reader.network,
+                embeddings,
+                flips=flips,
+                times=self.study.times(),
+                frames_per_row=self.frames_per_row,
+                advance=advance,
+            )
+        write_scores(self.folder / SCORES, scores)
+        return scores, probe_effect(self.reader.network, embeddings, scores, flips=flips)
+
+    def _seconds(self) -> dict[str, float]:
+        return {name: round(seconds, 3) for name, seconds in self.timings.items()}
+
+    @contextmanager
+    def _timed(self, stage: str) -> Iterator[None]:
+        begin = time.perf_counter()
+        yield
+        self.timings[stage] = time.perf_counter() - begin
+
+
+def _require_own(folder: Path, study: str) -> None:
+    """A folder that is new, or holds a reading of this very study."""
+    if folder.exists() and not folder.is_dir():
+        raise StudyError(f"'{folder.name}' is a file", "give a folder for the reading")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StudyError(
+            f"'{folder.name}' cannot be made a folder ({error.strerror})",
+            "give a place that you may write to",
+        ) from error
+    found = read_run(folder)
+    if found is not None and found.get("study") != study:
+        raise StudyError(
+            f"'{folder.name}' holds the reading of study {found.get('study')}, not of {study}",
+            "give another folder",
+        )
+
+
+def write_together(readings: Sequence[Reading], out: Path) -> Path:
+    """One official file of several readings, for the challenge."""
+    path = out / "submission.json"
+    write_submission(path, [reading.annotation for reading in readings])
+    return path
+
+
+def studies_under(path: Path) -> list[tuple[str, Path]]:
+    """(id, place) of what a person points at: one study, or a root with several."""
+    if not path.is_dir() or any(is_image_name(entry.name) for entry in path.iterdir()):
+        return [(open_study(path).id, path)]
+    found = [(entry.id, entry.images) for entry in find_studies(path).values()]
+    studies = [(name, images) for name, images in found if images is not None]
+    if not studies:
+        raise StudyError(
+            f"'{path.name}' holds neither frames nor videos",
+            "give a folder of PNG or JPEG frames, a video, or a folder with several of them",
+        )
+    return studies

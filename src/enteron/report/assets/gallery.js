@@ -1,0 +1,95 @@
+// Cards: filter, sort, pictures enlarged, and the way between a card and its mark in the timeline.
+(() => {
+  const gallery = document.getElementById("gallery");
+  const cards = gallery ? [...gallery.querySelectorAll(".card")] : [];
+  const everyCard = [...document.querySelectorAll(".card")];
+  const filters = document.getElementById("filters");
+  const shown = document.getElementById("shown");
+  const chips = filters ? [...filters.querySelectorAll(".chip")] : [];
+  let label = "";
+
+  const filter = (wanted) => {
+    label = wanted;
+    for (const chip of chips) {
+      const on = chip.dataset.label === label;
+      chip.classList.toggle("is-on", on);
+      chip.setAttribute("aria-pressed", String(on));
+    }
+    let count = 0;
+    for (const card of cards) {
+      card.hidden = label !== "" && card.dataset.label !== label;
+      count += card.hidden ? 0 : 1;
+    }
+    shown.textContent = label === "" ? "" : `${count} of ${cards.length} shown`;
+  };
+  const sort = (key) => {
+    const number = (card, name) => Number(card.dataset[name]);
+    const orders = {
+      score: (a, b) => number(b, "score") - number(a, "score") || number(a, "start") - number(b, "start"),
+      start: (a, b) => number(a, "start") - number(b, "start"),
+      label: (a, b) => number(a, "column") - number(b, "column") || number(b, "score") - number(a, "score"),
+    };
+    cards.sort(orders[key]);
+    gallery.append(...cards);
+  };
+  if (filters) {
+    filters.hidden = false;
+    for (const chip of chips) chip.addEventListener("click", () => filter(chip.dataset.label));
+    const choice = document.getElementById("sort");
+    choice.addEventListener("change", () => sort(choice.value));
+  }
+
+  const light = (card) => {
+    for (const other of everyCard) other.classList.toggle("is-lit", other === card);
+    timeline.light(card.dataset.event);
+  };
+  const toCard = (number) => {
+    const card = document.getElementById(`event-${number}`);
+    if (!card) return;
+    if (card.hidden) filter("");
+    light(card);
+    card.scrollIntoView({ block: "center" });
+    card.focus({ preventScroll: true });
+  };
+  document.addEventListener("showcard", (event) => toCard(event.detail));
+  document.addEventListener("click", (event) => {
+    const link = event.target.closest('a[href^="#event-"]:not(.mark)');
+    if (link) { event.preventDefault(); toCard(link.getAttribute("href").slice(7)); }
+  });
+
+  for (const card of everyCard) {
+    card.addEventListener("click", (event) => {
+      const enlarge = event.target.closest(".enlarge");
+      light(card);
+      if (event.target.closest(".show")) {
+        timeline.focusOn(card.dataset.event);
+        document.getElementById("timeline").scrollIntoView({ block: "start" });
+        document.getElementById("tracks").focus({ preventScroll: true });
+      } else if (enlarge) open(card, enlarge);
+    });
+  }
+
+  // The viewer.
+  const viewer = document.getElementById("viewer");
+  const picture = document.getElementById("viewer-picture");
+  const caption = document.getElementById("viewer-caption");
+  let current = null;
+  const open = (card, enlarge) => {
+    current = card;
+    picture.src = enlarge.querySelector("img").src;
+    picture.alt = caption.textContent = enlarge.dataset.caption;
+    if (!viewer.open) viewer.showModal();
+  };
+  const step = (by) => {
+    const pictured = everyCard.filter((card) => !card.hidden && card.querySelector(".enlarge"));
+    const next = pictured[pictured.indexOf(current) + by];
+    if (next) { light(next); open(next, next.querySelector(".enlarge")); }
+  };
+  document.getElementById("viewer-previous").addEventListener("click", () => step(-1));
+  document.getElementById("viewer-next").addEventListener("click", () => step(1));
+  viewer.addEventListener("keydown", (event) => {
+    if (event.key === "ArrowLeft") step(-1);
+    if (event.key === "ArrowRight") step(1);
+  });
+  viewer.addEventListener("click", (event) => { if (event.target === viewer) viewer.close(); });
+})();

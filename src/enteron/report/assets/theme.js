@@ -1,0 +1,25 @@
+"use strict";
+// Light, dark, or as the system wishes; remembered where the browser allows it.
+(() => {
+  const root = document.documentElement;
+  const button = document.getElementById("theme");
+  const order = ["system", "light", "dark"];
+  let theme = "system";
+  try { theme = order.includes(localStorage.getItem("enteron-theme")) ? localStorage.getItem("enteron-theme") : "system"; } catch { /* not allowed: forgotten */ }
+  const apply = () => {
+    if (theme === "system") root.removeAttribute("data-theme"); else root.dataset.theme = theme;
+    button.textContent = `Theme: ${theme}`;
+    document.dispatchEvent(new Event("themechange"));
+  };
+  button.hidden = false;
+  button.addEventListener("click", () => {
+    theme = order[(order.indexOf(theme) + 1) % order.length];
+    try { localStorage.setItem("enteron-theme", theme); } catch { /* not allowed: forgotten */ }
+    apply();
+  });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", apply);
+  const print = document.getElementById("print-page");
+  print.hidden = false;
+  print.addEventListener("click", () => window.print());
+  apply();
+})();

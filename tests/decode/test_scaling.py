@@ -1,0 +1,102 @@
+"""Synthetic studies are shortened; whatever counts rows shrinks with them, in every decoder."""
+
+import numpy as np
+import pytest
+
+from enteron.decode import PRESETS, decode
+from enteron.decode.findings import Candidate, persistence, select
+from enteron.decode.options import FindingOptions
+from enteron.decode.scaling import scaled_rows, scaled_window
+from enteron.errors import EnteronError
+from enteron.labels import COLUMN, LABELS, REGIONS
+from enteron.priors import load_priors
+from enteron.types import FrameAxis, Scores
+
+
+def transit(borders, rows, frames_per_row=None, seed=0):
+    """Noisy scores of a study whose regions change at these rows."""
+    random = np.random.default_rng(seed)
+    values = random.uniform(0, 0.3, (rows, len(LABELS))).astype(np.float32)
+    edges = [0, *borders, rows]
+    for region, start, stop in zip(REGIONS, edges, edges[1:], strict=False):
+        values[start:stop, COLUMN[region]] = random.uniform(0.5, 1, stop - start)
+    return Scores("s", FrameAxis(np.arange(rows) * 5), values, None, frames_per_row)
+
+
+def regions(events):
+    return [(e.label, e.start, e.stop) for e in events if e.label in REGIONS]
+
+
+@pytest.mark.parametrize(
+    ("rows", "shortening", "scaled", "window"),
+    [
+        (200, 1, 200, 199),
+        (51, 1, 51, 51),
+        (51, 10, 5, 5),
+        (25, 10, 2, 1),
+        (3, 50, 1, 1),
+        (0, 9, 0, 1),
+    ],
+)
+def test_rows_of_a_shortened_study(rows, shortening, scaled, window):
+    assert scaled_rows(rows, shortening) == scaled
+    assert scaled_window(rows, shortening) == window
+
+
+def test_the_state_machine_shrinks_with_the_study():
+    #  10 rows a region: far below tau = 200, so nothing is ever confirmed at full length
+    borders = (10, 20, 60, 200)
+    assert regions(decode(transit(borders, 300), PRESETS["paper"])) != []
+    found = regions(decode(transit(borders, 300, frames_per_row=250.0), PRESETS["paper"]))
+    by_hand = PRESETS["paper"].model_copy(
+        update={
+            "state_machine": PRESETS["paper"].state_machine.model_copy(
+                update={"window": 1, "tau": 4}  # 51 / 50 and 200 / 50
+            )
+        }
+    )
+    assert found == regions(decode(transit(borders, 300), by_hand))
+    assert [label for label, _, _ in found][-3:] == list(REGIONS[2:])
+
+
+def test_durations_of_the_transit_model_count_original_frames():
+    borders = (10, 20, 60, 200)
+    options = PRESETS["transit"]
+    by_hand = options.model_copy(
+        update={"semi_markov": options.semi_markov.model_copy(update={"stride": 250})}
+    )
+    found = regions(decode(transit(borders, 300, frames_per_row=250.0), options))
+    assert found == regions(decode(transit(borders, 300), by_hand))
+    assert [start // 5 for _, start, _ in found] == [0, 10, 20, 60, 200]
+
+
+def test_persistence_counts_rows_of_the_full_length():
+    spans = np.array([[0, 9]])
+    mean = np.array([0.5])
+    assert persistence(mean, spans, 10.0)[0] == pytest.approx(0.5 * np.log1p(80))
+    assert persistence(mean, spans)[0] == pytest.approx(0.5 * np.log1p(8))
+
+
+def test_the_longest_event_and_the_floor_shrink():
+    priors = load_priors()
+    found = [Candidate("blood", 0, 400, 0.9, 0.9, 5.0)]
+    assert select(found, FindingOptions(), priors) == found
+    assert select(found, FindingOptions(), priors, 10.0) == []  # 3,990 rows at full length
+    short = [Candidate("blood", 0, 1, 0.9, 0.9, 5.0)]
+    options = FindingOptions(floor=0.5, persistence=None)
+    assert select(short, options, priors) == []
+    assert select(short, options, priors, 1000.0) == short
+
+
+def test_a_study_without_a_scale_is_decoded_as_ever():
+    scores = transit((10, 20, 60, 200), 300)
+    assert scores.shortening == 1.0
+    assert scores.row_frames == 5
+    same = Scores(scores.study, scores.axis, scores.values, None, 5.0)
+    for name in ("paper", "transit"):  # the others need a fitted model
+        assert decode(same, PRESETS[name]) == decode(scores, PRESETS[name])
+
+
+def test_a_row_stands_for_some_frames():
+    with pytest.raises(EnteronError, match="cannot stand for 0"):
+        transit((1, 2, 3, 4), 5, frames_per_row=0.0)

@@ -1,0 +1,337 @@
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+import torch
+
+from enteron.errors import EnteronError, ModelError, StudyError
+from enteron.inference.embed import EmbedOptions, EmbedTimes, embed_study
+from enteron.inference.store import UNREADABLE, open_embeddings
+from enteron.inference.unfinished import started_key
+from enteron.inference.views import PLAIN
+from enteron.study import open_study
+from enteron.study.picture import encode_png
+from tests.conftest import ROOT
+from tests.inference.stub import StubEncoder, encoded
+from tests.making import picture, write_frames, write_video
+
+SMALL = EmbedOptions(chunk=4)
+
+
+def expected(study):
+    """Features of every frame, plain and mirrored, one by one and without any of our pipeline."""
+    made = []
+    for frame in study:
+        image = torch.from_numpy(frame.image).permute(2, 0, 1)[None]
+        square = StubEncoder.preprocessing.square(image).numpy()
+        made.append(np.stack([encoded(square)[0], encoded(square[..., ::-1])[0]]))
+    return np.stack(made)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 23])
+@pytest.mark.parametrize("workers", [1, 3])
+def test_every_frame_is_encoded_once_and_in_order(tmp_path, count, workers):
+    study = open_study(write_frames(tmp_path / "s", range(count)))
+    encoder = StubEncoder()
+    options = EmbedOptions(chunk=4, workers=workers)
+    found = embed_study(study, encoder, tmp_path / "s.npy", options)
+    np.testing.assert_allclose(found.features, expected(study), rtol=1e-5)
+    assert encoder.seen == 2 * count
+
+
+def test_a_video_and_its_frames_give_the_same(tmp_path):
+    video = write_video(tmp_path / "v.mkv", 30, "ffv1")
+    folder = tmp_path / "f"
+    folder.mkdir()
+    for frame in open_study(video):
+        assert frame.image is not None  # for the types; a missing one fails below
+        (folder / f"frame_{frame.number:05d}.png").write_bytes(encode_png(frame.image))
+    one = embed_study(open_study(video), StubEncoder(), tmp_path / "v.npy", SMALL)
+    other = embed_study(open_study(folder), StubEncoder(), tmp_path / "f.npy", SMALL)
+    np.testing.assert_array_equal(one.features, other.features)
+
+
+def test_a_finished_store_is_opened_and_nothing_is_encoded(tmp_path):
+    folder = write_frames(tmp_path / "s", range(9))
+    embed_study(open_study(folder), StubEncoder(), tmp_path / "s.npy", SMALL)
+    again = StubEncoder()
+    heard: list[int] = []
+    embed_study(open_study(folder), again, tmp_path / "s.npy", SMALL, heard.append)
+    assert again.seen == 0
+    assert sum(heard) == 9
+
+
+def test_unreadable_frames_keep_their_place_and_their_reason(tmp_path):
+    folder = write_frames(tmp_path / "s", range(9))
+    (folder / "frame_000003.PNG").write_bytes(b"")
+    cut = folder / "frame_000008.PNG"
+    cut.write_bytes(cut.read_bytes()[:60])
+    study = open_study(folder)
+    found = embed_study(study, StubEncoder(), tmp_path / "s.npy", SMALL)
+    assert found.record.problems == {3: "the file is empty", 8: "the PNG is cut off"}
+    assert found.source.tolist() == [0, 1, 2, UNREADABLE, 4, 5, 6, 7, UNREADABLE]
+    assert np.isnan(found.features[[3, 8]]).all()
+    assert np.isfinite(found.features[found.readable]).all()
+    again = open_study(folder)
+    embed_study(again, StubEncoder(), tmp_path / "s.npy", SMALL)
+    assert again.unreadable == study.unreadable
+
+
+def test_a_study_that_is_mostly_unreadable_is_refused_also_across_runs(tmp_path):
+    folder = write_frames(tmp_path / "s", range(16))
+    for number in range(9):
+        (folder / f"frame_{number:06d}.PNG").write_bytes(b"")
+    for _ in range(2):
+        with pytest.raises(StudyError, match="more than half of study s cannot be read: 9 of 16"):
+            embed_study(open_study(folder), StubEncoder(), tmp_path / "s.npy", SMALL)
+
+
+def test_frames_of_different_sizes(tmp_path):
+    folder = write_frames(tmp_path / "s", range(4), size=64)
+    write_frames(folder, range(4, 8), size=96)
+    found = embed_study(open_study(folder), StubEncoder(), tmp_path / "s.npy", SMALL)
+    np.testing.assert_allclose(found.features, expected(open_study(folder)), rtol=1e-5)
+
+
+def test_half_precision_halves_the_file(tmp_path):
+    study = open_study(write_frames(tmp_path / "s", range(8)))
+    options = EmbedOptions(precision="float16")
+    found = embed_study(study, StubEncoder(), tmp_path / "s.npy", options, views=(PLAIN,))
+    assert found.features.dtype == np.float16
+    np.testing.assert_allclose(found.features[:, 0], expected(study)[:, 0], rtol=2e-3, atol=1e-3)
+
+
+# ---- interrupted runs
+
+
+def interrupted_after(chunks):
+    """An `advance` that breaks the run off like a kill would, between two chunks."""
+    heard: list[int] = []
+
+    def advance(rows):
+        heard.append(rows)
+        if len(heard) == chunks + 1:  # the first call tells what was there before
+            raise KeyboardInterrupt
+
+    return advance
+
+
+@pytest.mark.parametrize("options", [SMALL, EmbedOptions(chunk=4, redundancy=8.0)])
+def test_a_run_goes_on_to_the_same_bytes(tmp_path, options):
+    folder = write_frames(tmp_path / "s", range(23))
+    embed_study(open_study(folder), StubEncoder(), tmp_path / "whole.npy", options)
+    encoders = []
+    for chunks in (2, 1, 0):
+        encoders.append(StubEncoder())
+        with pytest.raises(KeyboardInterrupt):
+            embed_study(
+                open_study(folder),
+                encoders[-1],
+                tmp_path / "s.npy",
+                options,
+                interrupted_after(chunks),
+            )
+    encoders.append(StubEncoder())
+    embed_study(open_study(folder), encoders[-1], tmp_path / "s.npy", options)
+    assert (tmp_path / "s.npy").read_bytes() == (tmp_path / "whole.npy").read_bytes()
+    assert [path.name for path in sorted(tmp_path.iterdir())] == ["s", "s.npy", "whole.npy"]
+    if options is SMALL:
+        assert [e.seen for e in encoders] == [16, 8, 0, 22]
+
+
+def test_what_a_kill_left_half_written_is_made_again(tmp_path):
+    folder = write_frames(tmp_path / "s", range(23))
+    path = tmp_path / "s.npy"
+    whole = embed_study(open_study(folder), StubEncoder(), tmp_path / "whole.npy", SMALL)
+    part, journal = tmp_path / "s.npy.part", tmp_path / "s.npy.journal"
+    with pytest.raises(KeyboardInterrupt):
+        embed_study(open_study(folder), StubEncoder(), path, SMALL, interrupted_after(3))
+    kept = part.read_bytes(), journal.read_bytes()
+    for features, lines in [
+        (kept[0] + b"half a chunk", kept[1]),
+        (kept[0], kept[1] + b'{"checksum": 12'),
+        (kept[0][:-100], kept[1]),  # the disk lost what the journal promises
+        (kept[0], b""),
+        (b"", kept[1]),
+        (kept[0], kept[1][:-1]),
+    ]:
+        part.write_bytes(features)
+        journal.write_bytes(lines)
+        embed_study(open_study(folder), StubEncoder(), path, SMALL)
+        assert path.read_bytes() == (tmp_path / "whole.npy").read_bytes()
+        path.unlink()
+    assert len(whole) == 23
+
+
+def test_an_unfinished_store_of_other_weights_is_refused_and_kept(tmp_path):
+    folder = write_frames(tmp_path / "s", range(9))
+    path = tmp_path / "s.npy"
+    with pytest.raises(KeyboardInterrupt):
+        embed_study(open_study(folder), StubEncoder(), path, SMALL, interrupted_after(1))
+    before = (tmp_path / "s.npy.part").read_bytes()
+    with pytest.raises(ModelError, match=r"'s.npy.journal' holds .* other weights"):
+        embed_study(open_study(folder), StubEncoder("others"), path, SMALL)
+    assert (tmp_path / "s.npy.part").read_bytes() == before
+    key = started_key(path)
+    assert key
+    assert key.backbone == "weights"
+
+
+# ---- what goes wrong under a run
+
+
+def test_nan_stops_with_the_frames_and_nothing_passes_for_whole(tmp_path):
+    folder = write_frames(tmp_path / "s", range(0, 60, 5))
+    path = tmp_path / "s.npy"
+    # Chunks of four frames, plain before mirrored: places 8 to 15 are the second chunk.
+    with pytest.raises(ModelError, match=r"\(stub\) gave no finite embedding for frames 25 to 35"):
+        embed_study(open_study(folder), StubEncoder(bad=frozenset({9, 15})), path, SMALL)
+    assert not path.exists()
+    embed_study(open_study(folder), StubEncoder(), path, SMALL)
+    assert np.isfinite(open_embeddings(path).features).all()
+
+
+def test_features_too_large_for_half_precision_are_told(tmp_path):
+    class Large(StubEncoder):
+        def encode(self, squares):
+            return super().encode(squares) + 1e6
+
+    study = open_study(write_frames(tmp_path / "s", range(3)))
+    with pytest.raises(ModelError, match=r"frames 0 to 2 of study s are too large for float16"):
+        embed_study(study, Large(), tmp_path / "s.npy", EmbedOptions(precision="float16"))
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("same_size", [False, True])
+def test_a_file_that_changes_under_the_run(tmp_path, late, same_size):
+    folder = write_frames(tmp_path / "s", range(20))
+    target = folder / f"frame_{1 if late else 18:06d}.PNG"
+
+    def change(rows, seen=[]):  # noqa: B006 (counts the calls)
+        seen.append(rows)
+        if len(seen) == 3:  # two chunks are done: frame 1 was read before, frame 18 was not
+            size = target.stat().st_size
+            other = cv2.imencode(".png", picture(999))[1].tobytes()
+            target.write_bytes(target.read_bytes()[:size] if same_size else other)
+
+    with pytest.raises(StudyError, match=r"frame (1|18) of study s changed while"):
+        embed_study(open_study(folder), StubEncoder(), tmp_path / "s.npy", SMALL, change)
+    assert not (tmp_path / "s.npy").exists()
+    if same_size:
+        found = embed_study(open_study(folder), StubEncoder(), tmp_path / "s.npy", SMALL)
+        np.testing.assert_allclose(found.features, expected(open_study(folder)), rtol=1e-5)
+    else:
+        with pytest.raises(ModelError, match="other files of the study"):
+            embed_study(open_study(folder), StubEncoder(), tmp_path / "s.npy", SMALL)
+
+
+def test_a_full_disk_stops_with_the_frames_and_a_rerun_ends_whole(tmp_path):
+    folder = write_frames(tmp_path / "s", range(30))
+    path = tmp_path / "s.npy"
+    row = 2 * 512 * 4
+    code = (
+        "import sys; from pathlib import Path\n"
+        "from enteron.inference.embed import EmbedOptions, embed_study\n"
+        "from enteron.study import open_study\n"
+        "from enteron.errors import EnteronError\n"
+        "from tests.inference.stub import StubEncoder\n"
+        "try:\n"
+        "    embed_study(open_study(sys.argv[1]), StubEncoder(), Path(sys.argv[2]),"
+        " EmbedOptions(chunk=4))\n"
+        "except EnteronError as error:\n"
+        "    sys.exit(str(error))\n"
+    )
+
+    def small_disk():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10 * row, 10 * row))
+
+    done = subprocess.run(
+        [sys.executable, "-c", code, folder, path],
+        preexec_fn=small_disk, cwd=ROOT, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "the embeddings of frames 8 to 11 of study s could not be written" in done.stderr
+    assert "run again: it goes on from there" in done.stderr
+    assert not path.exists()
+    encoder = StubEncoder()
+    embed_study(open_study(folder), encoder, path, SMALL)
+    assert encoder.seen == 2 * (30 - 8)
+    whole = tmp_path / "whole.npy"
+    embed_study(open_study(folder), StubEncoder(), whole, SMALL)
+    assert path.read_bytes() == whole.read_bytes()
+
+
+def test_a_place_that_cannot_be_written_is_told(tmp_path):
+    (tmp_path / "file").write_text("")
+    study = open_study(write_frames(tmp_path / "s", range(3)))
+    with pytest.raises(EnteronError, match=r"'s\.npy' could not be written"):
+        embed_study(study, StubEncoder(), tmp_path / "file" / "s.npy", SMALL)
+
+
+# ---- killed for real
+
+
+CHILD = """
+import os, sys, time
+from pathlib import Path
+from enteron.inference.embed import EmbedOptions, embed_study
+from enteron.study import open_study
+from enteron.study.picture import encode_png
+from tests.inference.stub import StubEncoder
+
+log = os.open(sys.argv[3], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+class Logging(StubEncoder):
+    def encode(self, squares):
+        time.sleep(0.01)
+        os.write(log, b"." * len(squares))
+        return super().encode(squares)
+
+print("ready", flush=True)
+embed_study(open_study(sys.argv[1]), Logging(), Path(sys.argv[2]), EmbedOptions(chunk=4))
+print("done", flush=True)
+"""
+
+
+def kill_until_done(folder: Path, path: Path, log: Path, kills: int, seed: int) -> int:
+    """Run, kill after a random time, run again; then let it end. How often it was killed."""
+    random = np.random.default_rng(seed)
+    command = [sys.executable, "-c", CHILD, folder, path, log]
+    for killed in range(kills):
+        with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as child:
+            assert child.stdout
+            assert child.stdout.readline() == "ready\n"
+            time.sleep(random.uniform(0, 0.25))
+            if child.poll() is not None:
+                return killed
+            child.kill()
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=120)
+    return kills
+
+
+@pytest.mark.parametrize(
+    ("kills", "frames"), [(3, 60), pytest.param(20, 400, marks=pytest.mark.slow)]
+)
+def test_killed_at_random_moments_the_bytes_are_the_same(tmp_path, kills, frames):
+    folder = write_frames(tmp_path / "s", range(frames))
+    whole, path, log = tmp_path / "whole.npy", tmp_path / "s.npy", tmp_path / "log"
+    embed_study(open_study(folder), StubEncoder(), whole, SMALL)
+    killed = kill_until_done(folder, path, log, kills, seed=kills)
+    assert killed == kills
+    assert path.read_bytes() == whole.read_bytes()
+    encoded_pictures = log.stat().st_size
+    chunk = 2 * 4
+    assert 2 * frames <= encoded_pictures <= 2 * frames + killed * chunk
+
+
+def test_times_say_where_the_seconds_went(tmp_path):
+    study = open_study(write_frames(tmp_path / "s", range(9)))
+    times = EmbedTimes()
+    embed_study(study, StubEncoder(), tmp_path / "s.npy", SMALL, times=times)
+    assert (times.rows, times.encoded) == (9, 18)
+    assert 0 <= times.waiting_share <= 1

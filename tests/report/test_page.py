@@ -1,0 +1,295 @@
+"""The page as a file: what stands in it, whatever the reading holds."""
+
+import json
+import re
+from base64 import b64encode
+from hashlib import sha256
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+from enteron.decode.events import DecodedEvent
+from enteron.errors import EnteronError
+from enteron.labels import LABELS
+from enteron.report import write_report
+from enteron.report.page import embedded_json
+from enteron.types import Annotation, Segment, Unit
+from tests.report.making import EVENTS, RUN, edit_json, scores_for, write_folder
+
+
+class Parsed(HTMLParser):
+    """Elements by their attributes, scripts, and the text that a reader sees."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str]]] = []
+        self.scripts: list[str] = []
+        self.words: list[str] = []
+        self._inside: list[str] = []
+        self.feed(html)
+        self.text = " ".join(" ".join(self.words).split())
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, {name: value or "" for name, value in attrs}))
+        self._inside.append(tag)
+        if tag == "script":
+            self.scripts.append("")
+
+    def handle_endtag(self, tag):
+        if tag in self._inside:
+            while self._inside.pop() != tag:
+                pass
+
+    def handle_data(self, data):
+        if "script" in self._inside:
+            self.scripts[-1] += data
+        elif "style" not in self._inside:
+            self.words.append(data)
+
+    def all(self, kind: str) -> list[dict[str, str]]:
+        """Attributes of the elements of a class."""
+        return [a for _, a in self.elements if kind in a.get("class", "").split()]
+
+
+def page(folder, **options) -> Parsed:
+    return Parsed(write_report(folder, **options).read_text())
+
+
+def test_every_event_has_a_mark_and_a_card(tmp_path):
+    made = page(write_folder(tmp_path))
+    events = json.loads((tmp_path / "events.json").read_text())["events"]
+    marks = {mark["data-event"]: mark for mark in made.all("mark")}
+    cards = {card["data-event"]: card for card in made.all("card")}
+    assert set(marks) == set(cards) == {str(n) for n in range(len(events))}
+    for number, event in enumerate(events):
+        mark, card = marks[str(number)], cards[str(number)]
+        assert mark["href"] == f"#{card['id']}"
+        assert mark["aria-label"].startswith(f"{event['label']}, frame {event['start']:,}")
+        assert (int(card["data-start"]), int(card["data-stop"])) == (event["start"], event["stop"])
+        at = float(re.search(r"--a:([\d.e-]+)", mark["style"])[1])  # type: ignore[index]
+        assert at == pytest.approx(event["start"] / 400)
+
+
+def test_a_physician_s_questions_are_answered(tmp_path):
+    said = page(write_folder(tmp_path)).text
+    for wanted in (
+        "3 possible findings of 3 kinds, to be checked by a physician. 5 regions recognised.",
+        "Gastric transit 40 s From frame 40 (0:00:20) to frame 120 (0:01:00).",
+        "Small-bowel transit 1 min 40 s",
+        "Colon reached",
+        "2 could not be read.",
+        "358 looked at one by one (90 %)",
+        "40 taken from an almost equal neighbour",
+        "2: the file is empty.",
+        "Unreadable: 5, 77.",
+        "1 of 4 have a confidence below one half",
+        "Studies 16",
+        "For research only.",
+        "This reading was made without pictures.",
+        "No event reported for: active bleeding, angiectasia, erythema",
+        "of all events given 0.8, about eight in ten should be real",
+    ):
+        assert wanted in said
+
+
+def test_pictures_are_embedded(tmp_path):
+    made = page(write_folder(tmp_path, pictures=True))
+    images = [a["src"] for tag, a in made.elements if tag == "img" and a.get("src")]
+    assert len(images) == 4 + 4 * 4 + 5 * 3  # best frames, neighbours, first images
+    assert all(source.startswith("data:image/jpeg;base64,") for source in images)
+    assert "Pictures: 4 of 4 events." in made.text
+    assert "everything outside the field of view is black" in made.text
+
+
+def test_nothing_is_loaded_from_anywhere(tmp_path):
+    html = write_report(write_folder(tmp_path, pictures=True)).read_text()
+    made = Parsed(html)
+    for tag, attributes in made.elements:
+        for name in ("src", "href", "action", "srcset"):
+            value = attributes.get(name, "")
+            assert value.startswith(("#", "data:")) or not value, (tag, value)
+    assert "url(" not in html
+    assert "@import" not in html
+    policy = next(a["content"] for t, a in made.elements if a.get("http-equiv"))
+    assert "default-src 'none'" in policy
+    digest = b64encode(sha256(made.scripts[-1].encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}'" in policy
+
+
+def test_neither_paths_nor_names_of_folders_are_told(tmp_path):
+    html = write_report(write_folder(tmp_path / "Jane_Doe")).read_text()
+    assert "Jane" not in html
+    assert "/patients" not in html
+    assert "enteron read study --model lite" in html
+
+
+HOSTILE = "</script><script>alert(1)</script>\"'<img src=x onerror=alert(2)>\u2028{{7*7}}"
+
+
+def test_hostile_text_stays_text(tmp_path):
+    run = {
+        **RUN,
+        "command": HOSTILE,
+        "preset": HOSTILE,
+        "scaling": HOSTILE,
+        "rate_note": HOSTILE,
+        "versions": {HOSTILE: HOSTILE},
+        "unreadable": {"count": 1, "frames": [1], "reasons": {HOSTILE: 1}},
+        "model": {"backbone": HOSTILE, "hash": HOSTILE, "trained_on": {HOSTILE: HOSTILE}},
+        "runtime": {"name": HOSTILE, "why": HOSTILE},
+    }
+    plain = page(write_folder(tmp_path / "a"))
+    made = page(write_folder(tmp_path / "b", scores=scores_for(EVENTS, study=HOSTILE), run=run))
+    assert len(made.scripts) == len(plain.scripts) == 2
+    assert made.scripts[-1] == plain.scripts[-1]
+    assert not [a for tag, a in made.elements if "onerror" in a]
+    assert "alert(1)" in made.text  # shown, not run
+    assert "49" not in next(w for w in made.words if "7*7" in w)
+
+
+def test_embedded_json_cannot_end_its_element():
+    data = {"text": "</script><!-- \u2028\u2029 & ]]>", "é": [1.5, None]}
+    text = str(embedded_json(data))
+    assert not set(text) & set("<>&\u2028\u2029")
+    assert json.loads(text) == data
+
+
+@pytest.mark.parametrize(
+    ("events", "frames", "wanted"),
+    [
+        ((), range(400), "The model reports nothing in this study"),
+        ((), range(1), "The model reports nothing in this study"),
+        (EVENTS[:3], range(400), "3 regions recognised, and no finding reported."),
+        (EVENTS[6:7], range(400), "1 possible finding of one kind"),
+        (
+            (DecodedEvent(0, 1, "colon", 0.5, "colon"), DecodedEvent(0, 1, "polyp", 0.9, "colon")),
+            range(1),
+            "1 possible finding of one kind",
+        ),
+    ],
+)
+def test_little_to_say(tmp_path, events, frames, wanted):
+    made = page(write_folder(tmp_path, events, scores_for(events, frames)))
+    assert wanted in made.text
+    assert len(made.all("card")) == len(events)
+    if not any(event.label not in ("stomach", "mouth", "esophagus", "colon") for event in events):
+        assert "No landmark and no finding was reported in this study." in made.text
+
+
+def test_rows_are_called_rows(tmp_path):
+    made = page(write_folder(tmp_path, unit=Unit.INDEX))
+    assert "rows 150 to 160" in made.text.lower()
+    assert "The frame rate of this study is not known" in made.text
+    assert "80 rows" in made.text
+
+
+def test_gaps_are_told(tmp_path):
+    frames = np.concatenate((np.arange(0, 300), np.arange(340, 400)))
+    made = page(write_folder(tmp_path, scores=scores_for(EVENTS, frames)))
+    assert "40 frame numbers are missing in 1 gap (the longest: 40 frames)" in made.text
+    assert len(made.all("gap")) == 1
+
+
+def test_unreadable_frames_are_no_gaps(tmp_path):
+    """`read` leaves unreadable frames out of the scores, and counts them among the rows."""
+    frames = np.delete(np.arange(400), [5, 77, *range(300, 310)])
+    folder = write_folder(tmp_path, scores=scores_for(EVENTS, frames))
+    edit_json(folder / "run.json", rows=390, scored=388, notes=["the header promises 410 frames"])
+    made = page(folder)
+    assert "390 2 could not be read. 10 missing in the numbering." in made.text
+    assert "348 looked at one by one" in made.text
+    assert "10 frame numbers are missing in 1 gap" in made.text
+    assert "The header promises 410 frames." in made.text
+    assert len(made.all("gap")) == 1
+    assert len(made.all("bad")) == 2
+
+
+def test_many_gaps_and_events_stay_bounded(tmp_path):
+    frames = np.arange(3000) * 2 + np.arange(3000) // 3  # a gap after every third row
+    events = [DecodedEvent(2 * n + n // 3, 2 * n + n // 3 + 1, "blood", 0.5) for n in range(2000)]
+    made = page(write_folder(tmp_path, events, scores_for(events, frames)))
+    assert len(made.all("gap")) == 400
+    assert "999 frame numbers are missing in 999 gaps (the longest: 1 frame)" in made.text
+    assert len(made.all("card")) == 2000
+
+
+def test_an_assumed_rate_is_called_one(tmp_path):
+    folder = write_folder(tmp_path)
+    edit_json(folder / "run.json", rate_note="assumed")
+    assert "Times rest on an assumed rate of 2 frames a second" in page(folder).text
+    edit_json(folder / "run.json", rate=None)
+    made = page(folder)
+    assert "The frame rate of this study is not known" in made.text
+    assert "80 frames" in made.text
+    assert "0:00:" not in made.text
+
+
+def test_thresholds_mark_events_in_doubt(tmp_path):
+    folder = write_folder(tmp_path)
+    edit_json(folder / "run.json", thresholds={"blood": 0.85, "erosion": 0.3, "polyp": None})
+    made = page(folder)
+    doubtful = [a["href"] for tag, a in made.elements if tag == "a" and "#event" in a["href"]]
+    assert "lie within 0.1 of the threshold" in made.text
+    assert "threshold 0.85" in made.text
+    assert "#event-6" in doubtful
+
+
+def truth(**labels: tuple[int, int]) -> Annotation:
+    segments = [Segment(*span, (name.replace("_", " "),)) for name, span in labels.items()]
+    return Annotation("s1", Unit.FRAME, tuple(segments))
+
+
+def test_truth_stands_beside_the_prediction(tmp_path):
+    annotated = truth(
+        stomach=(0, 130),
+        small_intestine=(130, 310),
+        colon=(310, 400),
+        blood=(155, 170),
+        ulcer=(5, 9),
+    )
+    made = page(write_folder(tmp_path), truth=annotated)
+    said = {mark["aria-label"] for mark in made.all("truth")}
+    assert "annotated: blood, frame 155 (0:01:17) to 169" in said
+    assert len(said) == 5
+    assert "1 of 2 annotated findings were touched" in made.text
+    assert "2 events lie where nothing of the kind is annotated" in made.text
+    assert "small intestine 10 frames early" in made.text
+    assert "colon 10 frames late" in made.text
+
+
+def test_cut_truth_is_joined(tmp_path):
+    pieces = (
+        Segment(0, 50, ("colon",)),
+        Segment(50, 60, ("colon", "polyp")),
+        Segment(60, 90, ("colon",)),
+    )
+    made = page(write_folder(tmp_path), truth=Annotation("s1", Unit.FRAME, pieces))
+    said = sorted(mark["aria-label"] for mark in made.all("truth"))
+    assert said == [
+        "annotated: colon, frame 0 (0:00:00) to 89",
+        "annotated: polyp, frame 50 (0:00:25) to 59",
+    ]
+
+
+def test_truth_of_another_study_or_unit_is_refused(tmp_path):
+    folder = write_folder(tmp_path / "a")
+    with pytest.raises(EnteronError, match="the truth is of study s2, the reading of study s1"):
+        write_report(folder, truth=Annotation("s2", Unit.FRAME))
+    rows = write_folder(tmp_path / "b", unit=Unit.INDEX)
+    with pytest.raises(EnteronError, match="counts in 'index', its truth in 'frame'"):
+        write_report(rows, truth=truth(colon=(0, 9)))
+
+
+def test_the_page_is_the_same_every_time(tmp_path):
+    folder = write_folder(tmp_path, pictures=True)
+    first = write_report(folder).read_bytes()
+    assert write_report(folder).read_bytes() == first
+
+
+def test_every_label_has_a_curve(tmp_path):
+    made = page(write_folder(tmp_path))
+    columns = {
+        a["data-column"] for tag, a in made.elements if tag == "canvas" and "data-column" in a
+    }
+    assert columns == {str(column) for column in range(len(LABELS))}

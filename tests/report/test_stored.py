@@ -1,0 +1,126 @@
+"""Folders that are not a reading, or not of one study."""
+
+import json
+
+import polars as pl
+import pytest
+
+from enteron.decode.score_file import write_scores
+from enteron.errors import EnteronError
+from enteron.report import write_report
+from enteron.report.stored import load_reading
+from enteron.types import Unit
+from tests.report.making import EVENTS, edit_json, scores_for, write_folder
+
+
+def test_a_reading_is_loaded_as_it_was_written(tmp_path):
+    reading = load_reading(write_folder(tmp_path / "r"))
+    assert reading.events == EVENTS
+    assert (reading.study, reading.unit, reading.run.preset) == ("s1", Unit.FRAME, "transit")
+    assert (reading.scores.values == scores_for(EVENTS).values).all()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda f: (f / "events.json").unlink(), "'r' is not a reading: it has no events.json"),
+        (lambda f: (f / "scores.parquet").unlink(), "'r' has no scores.parquet; name the file"),
+        (lambda f: (f / "events.json").write_text("{"), "events.json cannot be read"),
+        (lambda f: (f / "events.json").write_text("[]"), "has no study, unit and events"),
+        (lambda f: edit_json(f / "events.json", unit="hours"), "has no study, unit and events"),
+        (lambda f: edit_json(f / "events.json", events=[{}]), "event 1 of events.json is damaged"),
+        (
+            lambda f: edit_json(f / "events.json", events=[{"label": "x", "start": 1, "stop": 2}]),
+            "events.json, event 1: 'x' is not one of the 17 labels",
+        ),
+        (
+            lambda f: edit_json(
+                f / "events.json", events=[{"label": "blood", "start": 5, "stop": 2}]
+            ),
+            "event 1: event 'blood' .* is not a stretch",
+        ),
+        (
+            lambda f: edit_json(
+                f / "events.json", events=[{"label": "blood", "start": 5, "stop": 9000}]
+            ),
+            "'blood' at 5 to 9000 lies outside the scores, which go from 0 to 400",
+        ),
+        (
+            lambda f: edit_json(
+                f / "events.json",
+                events=[{"label": "<script>alert(1)</script>", "start": 1, "stop": 2}],
+            ),
+            "event 1: '<script>alert.1.</script>' is not one of the 17 labels",
+        ),
+        (
+            lambda f: edit_json(
+                f / "events.json",
+                events=[{"label": "blood", "start": 1, "stop": 2, "region": "<b>x"}],
+            ),
+            "event 1: '<b>x' is not a region; known are 'mouth'",
+        ),
+        (
+            lambda f: (
+                pl.read_parquet(f / "scores.parquet")
+                .with_columns(time=pl.lit(float("nan")))
+                .write_parquet(f / "scores.parquet")
+            ),
+            "the times in scores.parquet have holes",
+        ),
+        (lambda f: (f / "scores.parquet").write_bytes(b"PAR1"), "scores.parquet cannot be read"),
+        (lambda f: (f / "run.json").write_text("nothing"), "run.json cannot be read"),
+        (lambda f: (f / "run.json").write_text("3"), "run.json is damaged at 'the whole file'"),
+        (lambda f: edit_json(f / "run.json", rate="fast"), "run.json is damaged at 'rate'"),
+        (lambda f: edit_json(f / "run.json", rate=-1.0), "run.json is damaged at 'rate'"),
+        (lambda f: edit_json(f / "run.json", study="s2"), "is of study s1, run.json of study s2"),
+        (
+            lambda f: write_scores(f / "scores.parquet", scores_for(EVENTS, study="s3")),
+            "scores.parquet holds scores of study s3, events.json events of study s1",
+        ),
+        (
+            lambda f: edit_json(f / "run.json", scored=399),
+            "the scores have 400 rows where run.json",
+        ),
+        (lambda f: edit_json(f / "run.json", rows=399), "the scores have 400 rows where run.json"),
+        (
+            lambda f: (
+                pl.read_parquet(f / "scores.parquet")
+                .rename({"frame": "index"})
+                .write_parquet(f / "scores.parquet")
+            ),
+            "scores.parquet counts in 'index', events.json in 'frame'",
+        ),
+    ],
+)
+def test_what_is_wrong_is_said(tmp_path, change, said):
+    folder = write_folder(tmp_path / "r")
+    change(folder)
+    with pytest.raises(EnteronError, match=said):
+        write_report(folder)
+    assert not (folder / "report.html").exists()
+
+
+def test_scores_may_lie_elsewhere(tmp_path):
+    """`enteron decode` leaves them where they were; rows became frames there by a stride."""
+    folder = write_folder(tmp_path / "r")
+    edit_json(folder / "run.json", stride=1)
+    moved = tmp_path / "mine.csv"
+    pl.read_parquet(folder / "scores.parquet").rename({"frame": "index"}).write_csv(moved)
+    (folder / "scores.parquet").unlink()
+    assert len(load_reading(folder, moved).scores.axis) == 400
+
+
+def test_every_field_of_the_run_may_be_missing(tmp_path):
+    folder = write_folder(tmp_path / "r")
+    full = json.loads((folder / "run.json").read_text())
+    for name in full:
+        (folder / "run.json").write_text(json.dumps({k: v for k, v in full.items() if k != name}))
+        write_report(folder)
+    for name in full:
+        (folder / "run.json").write_text(json.dumps({**full, name: None}))
+        write_report(folder)
+    for inner in ("model", "unreadable", "redundant", "runtime"):
+        (folder / "run.json").write_text(json.dumps({**full, inner: {}}))
+        write_report(folder)
+    (folder / "run.json").unlink()
+    assert "not recorded" in write_report(folder).read_text()
