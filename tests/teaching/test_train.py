@@ -126,12 +126,11 @@ def test_a_killed_training_goes_on_to_the_same_weights(
 ):
     given = arguments(root, features, quick)
     command = [sys.executable, "-m", "enteron", *given, "--out", "killed"]
-    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    for line in process.stdout:
-        if line.startswith("epoch  1"):
-            process.send_signal(signal.SIGKILL)
-    process.wait()
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.startswith("epoch  1"):
+                process.send_signal(signal.SIGKILL)
     assert not (tmp_path / "killed" / "model.json").exists()
     refused = enteron(*given, "--out", "killed", code=1)
     assert "holds a training that did not finish; add --resume to go on" in refused.stderr

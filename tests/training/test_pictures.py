@@ -23,7 +23,7 @@ from tests.training.making import some_labels
 SIZE = 64
 
 
-def clips(tmp_path, numbers, rows, *, workers=0, augmentation=None, step=1, name="7"):
+def clips(tmp_path, numbers, rows, *, workers=0, augmentation=None, step=1, name="7", kept=None):
     folder = tmp_path / name
     if not folder.exists():
         write_frames(folder, numbers, size=SIZE)
@@ -31,7 +31,7 @@ def clips(tmp_path, numbers, rows, *, workers=0, augmentation=None, step=1, name
     rows = np.array(rows)
     samples = Samples([StudySamples(name, study.numbers, rows, some_labels(len(rows), 0))])
     how = ClipOptions(3, step, Preprocessing(size=SIZE), augmentation)
-    return PictureClips(samples, [study], how, workers)
+    return PictureClips(samples, [study], how, workers, kept)
 
 
 def seen(batch) -> list[list[int]]:
@@ -73,6 +73,32 @@ def test_unreadable_frames_are_left_out_and_counted(tmp_path, workers):
     assert seen(batch) == [[1, 2, 3], [7, 8, 9]]
     assert batch.samples.tolist() == [0, 3]
     assert source.unreadable == {("7", 4), ("7", 5)}
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_kept_squares_are_the_pictures(tmp_path, workers):
+    write_frames(tmp_path / "7", range(10), size=SIZE)
+    (tmp_path / "7" / "frame_000004.PNG").write_bytes(b"not a picture")
+    draws = [Draw(np.array([0, 1]), None), Draw(np.array([2, 3]), None)]
+    plain = list(clips(tmp_path, range(10), [3, 5, 7, 9], workers=workers).batches(draws))
+    kept = tmp_path / "kept"
+    for _ in range(2):  # made, then found
+        source = clips(tmp_path, range(10), [3, 5, 7, 9], workers=workers, kept=kept)
+        for one, other in zip(plain, source.batches(draws), strict=True):
+            assert torch.equal(one.inputs, other.inputs)
+        assert source.unreadable == {("7", 5)}
+    (file,) = kept.iterdir()
+    # Damage is noticed by its checksum, and the picture decoded again.
+    content = bytearray(file.read_bytes())
+    content[4 * 10 + 3 * 3 * SIZE * SIZE + 100] ^= 255  # in row 3
+    file.write_bytes(content)
+    source = clips(tmp_path, range(10), [3, 5, 7, 9], kept=kept)
+    assert seen(next(iter(source.batches(draws)))) == [[1, 2, 3]]
+    # No picture is needed any more where all are kept.
+    for number in (1, 2, 3):
+        path = tmp_path / "7" / f"frame_{number:06d}.PNG"
+        path.write_bytes(bytes(path.stat().st_size))
+    assert seen(next(iter(source.batches(draws)))) == [[1, 2, 3]]
 
 
 def test_a_study_that_cannot_be_read_ends_in_a_sentence(tmp_path):

@@ -37,8 +37,9 @@ def page(lesson: Lesson) -> str:
 
     template = (files("enteron") / "teaching" / "training.html.j2").read_text(encoding="utf-8")
     found, paper = lesson.judgement, lesson.judgement.calibration.paper
-    assert paper.before is not None
-    assert paper.after is not None
+    before, after = paper.before, found.calibration.likelihood.after
+    assert before is not None
+    assert after is not None
     values: dict[str, Any] = {
         "facts": lesson.facts.items(),
         "epochs": [
@@ -55,7 +56,7 @@ def page(lesson: Lesson) -> str:
         "split": lesson.split,
         # Pictures are our own markup; everything else is escaped.
         "curves": Markup(curves(lesson.history)),
-        "reliability": Markup(reliability_panel(paper.before, paper.after)),
+        "reliability": Markup(reliability_panel(before, after)),
         "confusion": Markup(confusion_panel(found.confusion)),
         "cosines": None if lesson.prototypes is None else Markup(cosines_panel(lesson.prototypes)),
     }

@@ -28,7 +28,8 @@ def picture_sources(plan: Plan, network: Network) -> tuple[Source, Source]:
         how = ClipOptions(
             options.model.frames, options.model.neighbour_step, prepared, augmentation
         )
-        return PictureClips(Samples(part), opened, how, workers)
+        kept = plan.features if options.data.keep_squares else None
+        return PictureClips(Samples(part), opened, how, workers, kept)
 
     return clips(plan.train, augmentation), clips(plan.val, None)
 

@@ -18,6 +18,9 @@ class DataOptions(Options):
     """Every how many-th labelled row is a sample; a sample's neighbours are stored frames still."""
     validation: float = Field(default=0.15, gt=0, lt=1)
     """Share of the studies that validate, where no split is given."""
+    keep_squares: bool = False
+    """Whether the full regime keeps decoded pictures beside its features (150 kB each at 224), so
+    that no picture is decoded twice."""
     test: float = Field(default=0.0, ge=0, lt=1)
     """Share of the studies that are put aside, where no split is given."""
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import cv2
 import numpy as np
@@ -15,6 +16,7 @@ from enteron.study.source import Study
 from enteron.training.augmentation import Augmentation
 from enteron.training.batches import Batch, Draw, clip_rows, targets_of
 from enteron.training.samples import Samples
+from enteron.training.squares import Squares
 
 AHEAD = 2
 """Batches that every worker prepares before they are asked for."""
@@ -43,20 +45,26 @@ class PictureClips:
     """Clips of pictures. A sample with an unreadable frame in its clip is left out and counted."""
 
     def __init__(
-        self, samples: Samples, studies: Sequence[Study], options: ClipOptions, workers: int
+        self,
+        samples: Samples,
+        studies: Sequence[Study],
+        options: ClipOptions,
+        workers: int,
+        kept: Path | None = None,
     ) -> None:
+        """`kept`: a folder for decoded pictures; none: they are decoded every time."""
         self.samples = samples
         self.unreadable: set[tuple[str, int]] = set()
-        self._studies = studies
+        self._squares = [Squares(study, options.preprocessing, kept) for study in studies]
         self._rows = clip_rows(samples, options.frames, options.step)
         self._options = options
         self._workers = workers
 
     def batches(self, draws: Sequence[Draw]) -> Iterator[Batch]:
         """A batch for every draw, in order, read ahead by the workers."""
-        for study in self._studies:
-            study.close()  # an open video must not be shared between processes
-        reader = _Reader(self._studies, self.samples.study, self._rows, self._options, draws)
+        for squares in self._squares:
+            squares.close()  # an open video must not be shared between processes
+        reader = _Reader(self._squares, self.samples.study, self._rows, self._options, draws)
         ahead = AHEAD if self._workers else None
         # One item is a whole batch, so nothing is collated and little is sent between processes.
         loader = DataLoader(
@@ -84,13 +92,13 @@ class PictureClips:
 class _Reader(Dataset[_Read]):
     def __init__(
         self,
-        studies: Sequence[Study],
+        squares: Sequence[Squares],
         study: NDArray[np.int64],  # (n,) of every sample
         rows: NDArray[np.int64],  # (n, frames)
         options: ClipOptions,
         draws: Sequence[Draw],
     ) -> None:
-        self._studies, self._study, self._rows, self._options = studies, study, rows, options
+        self._squares, self._study, self._rows, self._options = squares, study, rows, options
         self._draws = draws
 
     def __len__(self) -> int:
@@ -110,7 +118,7 @@ class _Reader(Dataset[_Read]):
         for study, row in {
             (int(s), int(r)) for s, clip in zip(places, rows, strict=True) for r in clip
         }:
-            squares[study, row] = self._square(study, row)
+            squares[study, row] = self._squares[study].read(row)
         clips: list[torch.Tensor] = []
         kept: list[int] = []
         for place, study in enumerate(places):
@@ -126,15 +134,6 @@ class _Reader(Dataset[_Read]):
         size = options.preprocessing.size
         empty = torch.empty((0, options.frames, 3, size, size), dtype=torch.uint8)
         return _Read(torch.stack(clips) if clips else empty, torch.tensor(kept, dtype=torch.int64))
-
-    def _square(self, place: int, row: int) -> torch.Tensor | None:
-        """A stored frame (3, size, size), or None where it cannot be read."""
-        study = self._studies[place]
-        image = study.frame(int(study.numbers[row])).image
-        if image is None:
-            return None
-        picture = torch.from_numpy(image).permute(2, 0, 1).unsqueeze(0)
-        return self._options.preprocessing.square(picture)[0].contiguous()
 
 
 def _begin(worker: int) -> None:
