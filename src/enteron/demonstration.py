@@ -50,11 +50,11 @@ class DemoOptions(Options):
     unseen: int = Field(default=8, ge=2)
     """NaviCam studies, a device that training never saw."""
 
-    unseen_frames: int = Field(default=300, ge=50)
+    unseen_frames: int = Field(default=400, ge=50)
     """Of each of them."""
 
-    rarity: float = Field(default=0.5, ge=0)
-    """Below 1 landmarks and findings are commoner than in Galar, to have some in few studies."""
+    rarity: float = Field(default=1.0, ge=0)
+    """1: landmarks and findings are in as many studies as in Galar; below 1 in more."""
 
     def seen_plan(self) -> PhantomOptions:
         """Studies of the devices that training sees."""

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from enteron.calibration.counts import count_log_odds
 from enteron.calibration.labelled import Labelled, require_studies
 from enteron.calibration.logits import calibrated
@@ -31,9 +33,19 @@ def fit_calibration(studies: Sequence[Labelled], *, by_device: bool = False) -> 
     return Calibration(
         studies=len(studies),
         rows=sum(len(study.scores.axis) for study in studies),
+        rates=_rates(studies),
         paper=_finished(paper, studies),
         likelihood=_finished(likelihood, studies),
     )
+
+
+def _rates(studies: Sequence[Labelled]) -> dict[str, float]:
+    shares = np.concatenate([study.truth for study in studies]).mean(axis=0)
+    return {
+        label: float(share)
+        for label, share in zip(LABELS, shares, strict=True)
+        if 0 < share < 1  # of a label that is never or always there nothing was learnt
+    }
 
 
 def _finished(calibration: FrameCalibration, studies: Sequence[Labelled]) -> FrameCalibration:

@@ -95,6 +95,9 @@ class Calibration(Options):
     version: Literal[1] = 1
     studies: int = Field(default=0, ge=0)  # it was fitted on; 0: not fitted
     rows: int = Field(default=0, ge=0)
+    rates: dict[str, Annotated[float, Field(gt=0, lt=1)]] = Field(default_factory=dict)
+    """Share of the fitted rows that show each label that they show at all: the base rates that
+    calibrated probabilities contain."""
     paper: FrameCalibration = FrameCalibration()  # temperature from the paper's grid by macro F1
     likelihood: FrameCalibration = FrameCalibration()  # temperature and bias by likelihood
     events: dict[str, EventRule] = Field(default_factory=dict)  # of findings; empty: not fitted

@@ -9,7 +9,7 @@ from enteron.calibration.logits import calibrated
 from enteron.calibration.value import Calibration, Thresholds
 from enteron.decode.confidence import event_confidence
 from enteron.decode.events import DecodedEvent, edge_confidence
-from enteron.decode.evidence import base_rates, evidence
+from enteron.decode.evidence import evidence, known_rates
 from enteron.decode.findings import (
     DEFAULT_LOW,
     Candidate,
@@ -33,7 +33,7 @@ from enteron.decode.transit import (
     state_machine_transit,
 )
 from enteron.errors import ConfigError
-from enteron.labels import ANATOMY, COLUMN, FINDINGS, LABELS, LANDMARKS, REGIONS
+from enteron.labels import ANATOMY, COLUMN, FINDINGS, LANDMARKS, REGIONS
 from enteron.priors import Priors, load_priors
 from enteron.types import Scores
 
@@ -74,10 +74,7 @@ class Decoder:
         self.low = DEFAULT_LOW if low is None else low
         self.shortening = scores.shortening
         self.p: NDArray[np.float32] = calibrated(scores, self.frame_calibration, options.device)
-        # Scores that nobody calibrated need not follow the base rates (balanced training lifts
-        # rare labels a thousandfold): their neutral point is then taken as one half.
-        fitted = calibration.studies > 0
-        self.rates = base_rates(priors) if fitted else np.full(len(LABELS), 0.5)
+        self.rates = known_rates(calibration, priors)
 
     def events(self) -> list[DecodedEvent]:
         """All steps."""

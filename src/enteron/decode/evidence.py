@@ -4,6 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from enteron.calibration.logits import logit
+from enteron.calibration.value import Calibration
 from enteron.labels import LABELS, REGIONS
 from enteron.priors import Priors
 
@@ -22,6 +23,21 @@ def base_rates(priors: Priors) -> NDArray[np.float64]:
         )
         for label in LABELS
     ]
+    return np.clip(rates, 1e-6, 1 - 1e-6)
+
+
+def known_rates(calibration: Calibration, priors: Priors) -> NDArray[np.float64]:
+    """(17,) the base rates that scores contain, which evidence takes off again.
+
+    Those of the studies that the calibration was fitted on, for calibrated probabilities contain
+    just these; of labels that they do not show, the priors'. Scores that nobody calibrated need not
+    follow any base rate (balanced training lifts rare labels a thousandfold): then one half.
+    """
+    if calibration.studies == 0:
+        return np.full(len(LABELS), 0.5)
+    rates = base_rates(priors)
+    for column, label in enumerate(LABELS):
+        rates[column] = calibration.rates.get(label, rates[column])
     return np.clip(rates, 1e-6, 1 - 1e-6)
 
 

@@ -10,7 +10,7 @@ from enteron.calibration.labelled import Labelled
 from enteron.calibration.logits import calibrated
 from enteron.calibration.value import Calibration
 from enteron.decode.durations import log_durations
-from enteron.decode.evidence import base_rates, evidence
+from enteron.decode.evidence import evidence, known_rates
 from enteron.decode.presets import TRANSIT
 from enteron.decode.semi_markov import make_problem, solve
 from enteron.decode.transit import DEFAULT_KAPPA
@@ -27,7 +27,7 @@ def choose_kappa(
     """The kappa with the best mean overlap of regions; of equal ones the one nearest to 0.3."""
     options = TRANSIT.semi_markov
     count = len(REGIONS)
-    rates = base_rates(priors)[:count]
+    rates = known_rates(calibration, priors)[:count]
     totals = np.zeros(len(kappas))
     for study in studies:
         rows, stride = len(study.scores.axis), study.scores.row_frames
