@@ -128,14 +128,16 @@ def demonstrate(out: Path, options: DemoOptions, narrator: Narrator) -> Told:
 
 def _train(data: Path, model: Path, options: DemoOptions, narrator: Narrator) -> None:
     from enteron.teaching.folder import is_begun, is_finished
-    from enteron.teaching.run import Request, teach
+    from enteron.teaching.plan import Request, make_plan
+    from enteron.teaching.run import teach
     from enteron.training.recipes import recipe
 
     if is_finished(model):
         return
     lite = recipe("lite", seed=options.seed, data={"validation": options.validation})
     with narrator.company() as company:
-        teach(Request(data, model, lite, resume=is_begun(model)), company)
+        request = Request(data, model, lite, resume=is_begun(model))
+        teach(make_plan(request, company), company)
 
 
 def _read(

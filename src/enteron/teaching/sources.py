@@ -2,7 +2,7 @@
 
 import os
 
-from enteron.inference.runtimes.choose import make_encoder
+from enteron.inference.runtimes.choose import default_runtime, make_encoder
 from enteron.model.network import Network
 from enteron.teaching.company import Company
 from enteron.teaching.features import stored_study
@@ -39,7 +39,8 @@ def stored_sources(
 ) -> tuple[Source, Source]:
     """Windows of stored features; processes share the studies that are still to be encoded."""
     options = plan.request.options
-    encoder = make_encoder(network.backbone)
+    # Not `auto`, which may choose otherwise when a killed training goes on.
+    encoder = make_encoder(network.backbone, default_runtime(network.backbone))
     mine = [*plan.train, *plan.val][processes.rank :: processes.size]
     total = sum(samples.stored.size for samples in mine)
     with company.counting("Encoding", total, "frames") as advance:
