@@ -15,7 +15,7 @@ from enteron.calibration.labelled import label_rows
 from enteron.galar.catalogue import find_studies
 from enteron.galar.submission import read_submission
 from enteron.inference.embed import embed_study
-from enteron.inference.runtimes.choose import make_encoder
+from enteron.inference.runtimes.choose import default_runtime, make_encoder
 from enteron.inference.score import score_study
 from enteron.inference.store import Embeddings, open_embeddings
 from enteron.metrics.frame import frame_metrics
@@ -68,7 +68,8 @@ def make_data(folder: Path, studies: int, tests: int, frames: int) -> None:
 
 def make_features(folder: Path, name: str) -> None:
     """Features of every study of one root; what is there is kept."""
-    encoder = make_encoder(lite_backbone())
+    backbone = lite_backbone()
+    encoder = make_encoder(backbone, default_runtime(backbone))
     place = features(folder, name)
     place.mkdir(parents=True, exist_ok=True)
     for study, entry in find_studies(folder / name).items():

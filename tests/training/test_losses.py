@@ -203,5 +203,9 @@ def test_default_weights_are_the_papers():
         "contrastive": 0.4,
         "orthogonality": 0.01,
         "angular": 0.05,
+        "gamma_positive": 1.0,
+        "gamma_negative": 4.0,
+        "margin": 0.05,
+        "smoothing": 0.05,
     }
     assert ModelOptions().dropout == 0.4

@@ -39,7 +39,8 @@ def stored_sources(
 ) -> tuple[Source, Source]:
     """Windows of stored features; processes share the studies that are still to be encoded."""
     options = plan.request.options
-    # Never `auto`: int8 may do for reading, but not for what everything else is learnt from.
+    # Never `auto`: int8 may do for reading, not for what everything is learnt from, and a training
+    # that goes on after a kill might get another runtime.
     encoder = make_encoder(network.backbone, default_runtime(network.backbone))
     mine = [*plan.train, *plan.val][processes.rank :: processes.size]
     total = sum(samples.stored.size for samples in mine)

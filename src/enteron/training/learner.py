@@ -125,9 +125,7 @@ class Learner:
             if f"step/{name}" in tensors:
                 # Clones: tensors of a mapped file are not aligned, and sums may then round apart.
                 self.optimiser.state[parameter] = {
-                    moment: tensors[f"{moment}/{name}"]
-                    .clone()
-                    .to("cpu" if moment == "step" and self.device.type == "cpu" else self.device)
+                    moment: tensors[f"{moment}/{name}"].clone().to(self.device)
                     for moment in _MOMENTS
                 }
 

@@ -135,7 +135,9 @@ class Training:
         """Forward and backward of one batch; its losses and its size over all processes."""
         options, learner = self.options, self.learner
         here = len(batch.samples)
-        count = int(self.processes.sum(torch.tensor([here], device=self.device)))
+        count = here
+        if self.processes.size > 1:  # a GPU would wait for its own answer otherwise
+            count = int(self.processes.sum(torch.tensor([here], device=self.device)))
         if count < 2:  # nothing that could be normalised: all of it was unreadable
             return dict.fromkeys(_PARTS, 0.0), 0
         # Dropout is the only thing that draws from torch's own generator from here on.
