@@ -21,7 +21,7 @@ def labelled(seed, rows=300):
     edges = (0, rows // 10, rows // 5, rows // 2, 4 * rows // 5, rows)
     for region, start, stop in zip(REGIONS, edges, edges[1:], strict=False):
         truth[start:stop, COLUMN[region]] = True
-    log_odds = np.where(truth, 1.5, -1.5) + random.normal(0, 1, truth.shape)
+    log_odds = np.where(truth, 0.7, -0.7) + random.normal(0, 1, truth.shape)
     values = (1 / (1 + np.exp(-log_odds))).astype(np.float32)
     scores = Scores(str(seed), FrameAxis(np.arange(rows) * 5), values, None, 250.0)
     return Labelled(scores, truth)
