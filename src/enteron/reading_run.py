@@ -68,10 +68,19 @@ def run_facts(
             "tta": asked.tta,
         },
         "preset": asked.preset,
+        "frame_calibration": _frame_calibration(reader),
         "options": reader.decoding.model_dump(),
         "scaling": scaling_note(scores),
         "versions": {name: version(name) for name in _PACKAGES},
     }
+
+
+def _frame_calibration(reader: "Reader") -> dict[str, Any] | None:
+    """What the decoder did to scores first, so that the page shows what it saw."""
+    if reader.calibration is None:
+        return None
+    used = getattr(reader.calibration, reader.decoding.calibration)
+    return {"temperature": used.temperature, "bias": used.bias}
 
 
 def scaling_note(scores: Scores) -> str | None:

@@ -14,6 +14,8 @@ from enteron.errors import EnteronError
 from enteron.labels import LABELS
 from enteron.report import write_report
 from enteron.report.page import embedded_json
+from enteron.report.stored import load_reading
+from enteron.report.writing import calibrated_scores
 from enteron.types import Annotation, Segment, Unit
 from tests.report.making import EVENTS, RUN, edit_json, scores_for, write_folder
 
@@ -293,3 +295,23 @@ def test_every_label_has_a_curve(tmp_path):
         a["data-column"] for tag, a in made.elements if tag == "canvas" and "data-column" in a
     }
     assert columns == {str(column) for column in range(len(LABELS))}
+
+
+def test_curves_show_what_the_decoder_saw(tmp_path):
+    folder = write_folder(tmp_path / "reading")
+    plain = calibrated_scores(load_reading(folder))
+    bias = dict.fromkeys(LABELS, -1.0)
+    edit_json(folder / "run.json", frame_calibration={"temperature": 0.5, "bias": bias})
+    shown = calibrated_scores(load_reading(folder))
+    p = np.clip(plain.values[:50].astype(np.float64), 1e-6, 1 - 1e-6)
+    expected = 1 / (1 + np.exp(-(np.log(p / (1 - p)) / 0.5 - 1.0)))
+    np.testing.assert_allclose(shown.values[:50], expected, atol=1e-5)
+    assert shown.study == plain.study
+    write_report(folder)
+
+
+def test_a_calibration_without_every_label_is_refused(tmp_path):
+    folder = write_folder(tmp_path / "reading")
+    edit_json(folder / "run.json", frame_calibration={"temperature": 0.5, "bias": {"mouth": 1.0}})
+    with pytest.raises(EnteronError, match=r"run\.json is damaged at 'frame_calibration"):
+        write_report(folder)

@@ -4,6 +4,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from enteron.calibration.value import FrameCalibration
 from enteron.errors import EnteronError
 
 
@@ -68,6 +69,7 @@ class RunFacts(_Facts):
     runtime: RuntimeFacts | None = None
     preset: str | None = None
     options: dict[str, Any] = Field(default_factory=dict)
+    frame_calibration: FrameCalibration | None = None
     thresholds: dict[str, float | None] = Field(default_factory=dict)
     scaling: str | None = None
     notes: tuple[str, ...] = ()

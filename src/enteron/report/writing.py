@@ -1,7 +1,9 @@
 """From a reading folder to `report.html`."""
 
+import dataclasses
 from pathlib import Path
 
+from enteron.calibration.logits import calibrated
 from enteron.files import write_text
 from enteron.report.album import budget_beside, load_album
 from enteron.report.clock import Clock
@@ -16,7 +18,7 @@ from enteron.report.stored import StoredReading, load_reading
 from enteron.report.sureness import sureness_panel
 from enteron.report.timeline import timeline_panel
 from enteron.report.transit import transit_panel
-from enteron.types import Annotation, FrameUnit
+from enteron.types import Annotation, FrameUnit, Scores
 
 FILE = "report.html"
 
@@ -40,6 +42,14 @@ def write_report(
     return path
 
 
+def calibrated_scores(reading: StoredReading) -> Scores:
+    """What the decoder saw: the model's scores, calibrated if it was."""
+    scores, known = reading.scores, reading.run.frame_calibration
+    if known is None:
+        return scores
+    return dataclasses.replace(scores, values=calibrated(scores, known))
+
+
 def make_page(
     reading: StoredReading,
     truth: Annotation[FrameUnit] | None = None,
@@ -52,6 +62,7 @@ def make_page(
     comparison = None
     if truth is not None:
         comparison = comparison_panel(events, truth, reading.study, clock, run)
+    shown = calibrated_scores(reading)
     chosen = choose_pictures(reading.scores, events)
     budget = budget_beside(len(events))
     album = load_album(reading.folder, chosen, device_text=device_text, budget=budget)
@@ -62,7 +73,7 @@ def make_page(
         transit=transit_panel(events, clock, reading.gaps),
         gallery=gallery_panel(events, clock, chosen, album),
         completeness=completeness_panel(clock, run, reading.gaps),
-        sureness=sureness_panel(events, reading.scores, run),
+        sureness=sureness_panel(events, shown, run),
         comparison=comparison,
-        data={"word": clock.word, **curve_data(reading.scores, clock)},
+        data={"word": clock.word, **curve_data(shown, clock)},
     )
