@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -19,6 +18,7 @@ from enteron.calibration.store import FILE as CALIBRATION
 from enteron.config import Options
 from enteron.decode import DecodedEvent, DecodeOptions, decode, preset
 from enteron.decode.challenge import to_annotation
+from enteron.decode.fitted import require_fitted
 from enteron.decode.reading_folder import read_run, write_reading, write_run
 from enteron.decode.score_file import write_scores
 from enteron.errors import StudyError
@@ -131,31 +131,28 @@ def read(
 ) -> Reading:
     """Read a folder of frames or a video with a model folder; the files go to `out`.
 
-    Without `out` they go to a folder beside nothing of yours: `<study>-reading`, here.
+    Without `out` they go to `<study>-reading` in the present folder.
     """
     return Reader(Path(model), options).read(study, out, truth=truth, progress=progress)
 
 
-@dataclass
 class Reader:
     """A model that is ready to read one study after the other."""
 
-    model: Path
-    options: ReadOptions | None = None
-    why: str = field(default="", init=False)  # the runtime was chosen
-
-    def __post_init__(self) -> None:
+    def __init__(self, model: Path, options: ReadOptions | None = None) -> None:
         from enteron.model.folder import load_model, read_record
 
-        self.options = ReadOptions() if self.options is None else self.options
-        self.decoding: DecodeOptions = preset(self.options.preset)
-        read_record(self.model)  # what is wrong with the folder, before the weights are read
-        self.calibration: Calibration | None = None
-        if (self.model / CALIBRATION).exists():
-            self.calibration = load_calibration(self.model)
-        loaded = load_model(self.model)
+        self.asked = ReadOptions() if options is None else options
+        self.decoding: DecodeOptions = preset(self.asked.preset)
+        read_record(model)  # what is wrong with the folder, before the weights are read
+        fitted = (model / CALIBRATION).exists()
+        self.calibration: Calibration | None = load_calibration(model) if fitted else None
+        # Now, and not after hours of encoding.
+        require_fitted(self.decoding, self.calibration or Calibration())
+        loaded = load_model(model)
         self.network: Network = loaded[0]
         self.record: ModelRecord = loaded[1]
+        self.why = ""  # the runtime was chosen
         self._encoders: dict[str, Encoder] = {}
 
     def read(
@@ -185,12 +182,6 @@ class Reader:
         with opened:
             work = _Work(self, opened, folder, scale, truth, progress or Silent())
             return work.done()
-
-    @cached_property
-    def asked(self) -> ReadOptions:
-        """The options, which are never none."""
-        assert self.options is not None
-        return self.options
 
     def encoder(self, study: Study, started: str | None) -> "Encoder":
         """The encoder that the options ask for; an unfinished run goes on with the one it had."""

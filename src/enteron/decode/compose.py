@@ -18,6 +18,7 @@ from enteron.decode.findings import (
     select,
     smoothed_findings,
 )
+from enteron.decode.fitted import require_fitted
 from enteron.decode.gating import gated
 from enteron.decode.landmarks import LandmarkRun, by_hysteresis, by_transition, near_regions
 from enteron.decode.options import DecodeOptions
@@ -32,7 +33,6 @@ from enteron.decode.transit import (
     semi_markov_transit,
     state_machine_transit,
 )
-from enteron.errors import ConfigError
 from enteron.labels import ANATOMY, COLUMN, FINDINGS, LANDMARKS, REGIONS
 from enteron.priors import Priors, load_priors
 from enteron.types import Scores
@@ -61,6 +61,7 @@ class Decoder:
     def __init__(
         self, scores: Scores, options: DecodeOptions, priors: Priors, calibration: Calibration
     ) -> None:
+        require_fitted(options, calibration)
         self.scores = scores
         self.options = options
         self.priors = priors
@@ -143,11 +144,6 @@ class Decoder:
         rules = self.calibration.events
         if kind == "frames" or (kind == "events" and not rules):
             return self.frame_calibration.thresholds
-        if not rules:
-            raise ConfigError(
-                "thresholds for a budget of false alarms were never fitted",
-                "give a model that `enteron tune` has seen, or use the preset 'transit'",
-            )
         if kind == "events":
             return {label: rule.threshold for label, rule in rules.items()}
         return {label: rule.clinical for label, rule in rules.items()}

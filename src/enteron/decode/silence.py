@@ -6,16 +6,10 @@ from collections.abc import Sequence
 from enteron.calibration.value import Calibration, Silence
 from enteron.decode.confidence import log_odds
 from enteron.decode.events import DecodedEvent
-from enteron.errors import ConfigError
 
 
 def worth_emitting(events: Sequence[DecodedEvent], calibration: Calibration) -> list[DecodedEvent]:
     """The events of those labels that are better emitted, in their order."""
-    if not calibration.silence:
-        raise ConfigError(
-            "the rule of silence needs presence and expected AP of every label",
-            "give a model that `enteron tune` has seen, or use the preset 'transit'",
-        )
     best: dict[str, float] = {}
     for event in events:
         best[event.label] = max(best.get(event.label, 0.0), event.score or 0.0)
