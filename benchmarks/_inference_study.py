@@ -45,22 +45,23 @@ def made_study(frames: int, *, video: bool = False, seed: int = 3) -> Made:
 
 
 def fit_head(
-    network: Network, embeddings: Embeddings, labels: NDArray[np.bool_], steps: int = 150
+    network: Network, embeddings: Embeddings, labels: NDArray[np.bool_], steps: int = 300
 ) -> None:
     """Fit everything behind the backbone to one study, in place; a quick fit, not a training.
 
-    Embeddings of random weights differ by little. The fit sees noise of that little's tenth, as a
-    trained head would have seen augmented pictures, or it would hang on the last digits.
+    A trained head has seen augmented pictures of many studies. This one sees a single study, whose
+    embeddings, of random weights, differ by little; so that it does not hang on the last digits it
+    gets noise of half that little, for each frame and for all of them together.
     """
     windows = embeddings.features[window_rows(len(embeddings)), embeddings.view(PLAIN.name)]
     inputs = torch.from_numpy(np.asarray(windows, np.float32))
     targets = torch.from_numpy(labels.astype(np.float32))
     spread = inputs[:, -1].std(dim=0)
     torch.manual_seed(0)
-    optimiser = torch.optim.Adam(network.head_parameters(), lr=1e-3)
+    optimiser = torch.optim.AdamW(network.head_parameters(), lr=1e-3, weight_decay=0.1)
     network.train()
     for _ in range(steps):
-        noise = 0.1 * spread * torch.randn_like(inputs)
+        noise = 0.5 * spread * (torch.randn_like(inputs) + torch.randn(1, 1, inputs.shape[-1]))
         logits = network.read(inputs + noise).logits
         loss = torch.nn.functional.binary_cross_entropy_with_logits(logits, targets)
         optimiser.zero_grad()

@@ -8,7 +8,6 @@ disks and changed files are tests: `pytest -m "slow or not slow" tests/inference
 
 import argparse
 import os
-import resource
 import statistics
 import subprocess
 import sys
@@ -246,7 +245,9 @@ def peak_of(frames: int) -> None:
         )
         score_study(net, found)
         # Pages of the mapped file count as resident although the system may drop them at any time.
-        usage = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        # Not getrusage: its maximum survives exec and would be that of the parent.
+        status = Path("/proc/self/status").read_text()
+        usage = int(status.split("VmHWM:")[1].split()[0]) / 1024
         mapped = found.features.nbytes / 2**20
     print(f"peak {usage:,.0f} MiB, of which up to {mapped:,.0f} MiB are pages of the mapped store")
 

@@ -13,8 +13,9 @@ from enteron.inference.runtimes import cache
 from enteron.inference.runtimes.choose import candidates, default_runtime, make_encoder
 from enteron.inference.runtimes.drift import drift
 from enteron.inference.runtimes.export import export_graph
+from enteron.inference.runtimes.onnx_runtime import OnnxEncoder
 from enteron.inference.runtimes.openvino_runtime import openvino_installed
-from enteron.inference.runtimes.quantise import quantise_graph, quantise_weight
+from enteron.inference.runtimes.quantise import quantise_graph, quantise_weight, shifted_graph
 from enteron.model.lite import lite_backbone
 from tests.inference.making import BLOCKS, small_vit, squares
 from tests.model.making import FakeBackbone
@@ -303,3 +304,15 @@ def test_other_arrays_are_refused(exact, encoder, wrong):
     for one in (exact, encoder):
         with pytest.raises(ModelError, match=r"give uint8 squares \(n, 3, 224, 224\)"):
             one.encode(wrong)
+
+
+def test_a_shifted_graph_adds_a_constant_and_nothing_else():
+    backbone = small_vit()
+    graph = export_graph(backbone)
+    shift = np.linspace(-1, 1, 512, dtype=np.float32)
+    preprocessing = backbone.spec.preprocessing
+    size = preprocessing.size
+    given = np.random.default_rng(0).integers(0, 256, (3, 3, size, size), dtype=np.uint8)
+    plain = OnnxEncoder(graph, "onnx", "", preprocessing, 1).encode(given)
+    moved = OnnxEncoder(shifted_graph(graph, shift), "onnx", "", preprocessing, 1).encode(given)
+    np.testing.assert_allclose(moved, plain + shift, atol=1e-5)

@@ -10,6 +10,8 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
+from enteron.inference.runtimes.export import OUTPUT
+
 _DOMAIN = "com.microsoft"
 # AVX2 adds pairs of uint8 x int8 products in 16 bits with saturation: 2 * 255 * 64 still fits,
 # 2 * 255 * 127 does not. Seven bits cost some precision and are right on every machine.
@@ -46,6 +48,18 @@ def quantise_graph(graph: bytes) -> bytes:
             helper.make_node("DynamicQuantizeMatMul", inputs, [output], node.name, domain=_DOMAIN)
         )
     return _with_nodes(model, made)
+
+
+def shifted_graph(graph: bytes, shift: NDArray[np.float32]) -> bytes:
+    """The same graph, with a constant (512,) added to what comes out."""
+    model = onnx.load_model_from_string(graph)
+    before = f"{OUTPUT}_before_shift"
+    for node in model.graph.node:
+        node.output[:] = [before if name == OUTPUT else name for name in node.output]
+    constant = numpy_helper.from_array(np.asarray(shift, np.float32)[None, :], f"{OUTPUT}_shift")
+    model.graph.initializer.append(constant)
+    model.graph.node.append(helper.make_node("Add", [before, constant.name], [OUTPUT]))
+    return model.SerializeToString()
 
 
 def quantise_weight(weight: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
