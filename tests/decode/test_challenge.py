@@ -5,6 +5,8 @@ import pytest
 from enteron.calibration.value import Calibration, Silence
 from enteron.decode.challenge import cut_at_changes, to_annotation
 from enteron.decode.events import DecodedEvent
+from enteron.decode.fitted import require_fitted
+from enteron.decode.presets import PRESETS
 from enteron.decode.silence import presence_given, speaks, worth_emitting
 from enteron.errors import ConfigError
 from enteron.labels import LABELS
@@ -78,5 +80,9 @@ def test_silence_removes_whole_labels():
     ]
     kept = worth_emitting(events, Calibration(studies=9, silence=table))
     assert [event.label for event in kept] == ["colon"]
-    with pytest.raises(ConfigError, match="needs presence and expected AP of every label"):
-        worth_emitting(events, Calibration())
+
+
+def test_silence_without_statistics_is_refused_before_decoding():
+    with pytest.raises(ConfigError, match="expected AP of labels, for silence, were never fitted"):
+        require_fitted(PRESETS["challenge"], Calibration(studies=9))
+    require_fitted(PRESETS["transit"], Calibration())
