@@ -141,7 +141,7 @@ def test_decode_refuses_files(enteron, scores, tmp_path):
         (["x.txt"], "x.txt is neither parquet nor CSV"),
         (["x.parquet"], "x.parquet cannot be read"),
         (["empty.csv"], "empty.csv has no rows"),
-        ([scores(), "--preset", "challenge"], "for silence, were never fitted of every label"),
+        ([scores(), "--preset", "challenge"], "for silence, were never fitted"),
         ([scores(), "--preset", "clinical"], "were never fitted"),
         ([scores(), "--model", "model"], "calibration.json cannot be read"),
     ):
