@@ -2,6 +2,8 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 READY := .venv/.ready
+# Two test processes on two cores: threads of torch that wait for each other would only spin.
+ONE_THREAD := OMP_NUM_THREADS=1
 BROWSER := .venv/.browser
 
 .PHONY: demo test test-all lint types check bench clean
@@ -10,10 +12,10 @@ demo: $(READY)
 	$(BIN)/enteron demo --out demo
 
 test: $(READY) $(BROWSER)
-	$(BIN)/pytest -n 2 -m "not slow"
+	$(ONE_THREAD) $(BIN)/pytest -n 2 -m "not slow"
 
 test-all: $(READY) $(BROWSER)
-	$(BIN)/pytest -n 2
+	$(ONE_THREAD) $(BIN)/pytest -n 2
 
 lint: $(READY)
 	$(BIN)/ruff check .
