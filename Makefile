@@ -15,7 +15,7 @@ test: $(READY) $(BROWSER)
 	$(ONE_THREAD) $(BIN)/pytest -n 2 -m "not slow"
 
 test-all: $(READY) $(BROWSER)
-	$(ONE_THREAD) $(BIN)/pytest -n 2
+	$(ONE_THREAD) $(BIN)/pytest -n 2 --timeout 1800
 
 lint: $(READY)
 	$(BIN)/ruff check .

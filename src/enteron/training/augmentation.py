@@ -28,6 +28,11 @@ class Augmentation:
             v2.RandomErasing(options.erasing, scale=options.erased),
         ]
         self._steps = v2.Compose(steps)
+        self._made_of = (options, size)
+
+    def __reduce__(self) -> tuple[type["Augmentation"], tuple[AugmentationOptions, int]]:
+        # A worker makes its own: torchvision's classes cannot be imported before `declare`.
+        return type(self), self._made_of
 
     def __call__(self, pictures: torch.Tensor, seed: int) -> torch.Tensor:
         """Pictures (n, 3, size, size), uint8, all changed by the draw that the seed decides."""

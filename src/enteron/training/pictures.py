@@ -1,7 +1,9 @@
 """The full regime's source: clips of pictures, read and changed by worker processes."""
 
+import multiprocessing
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from multiprocessing.context import BaseContext
 from pathlib import Path
 
 import cv2
@@ -72,6 +74,7 @@ class PictureClips:
             batch_size=None,
             num_workers=min(self._workers, max(len(draws), 1)),
             prefetch_factor=ahead,
+            multiprocessing_context=_clean_processes() if self._workers and draws else None,
             worker_init_fn=_begin if self._workers else None,
         )
         for draw, read in zip(draws, loader, strict=True):
@@ -134,6 +137,17 @@ class _Reader(Dataset[_Read]):
         size = options.preprocessing.size
         empty = torch.empty((0, options.frames, 3, size, size), dtype=torch.uint8)
         return _Read(torch.stack(clips) if clips else empty, torch.tensor(kept, dtype=torch.int64))
+
+
+def _clean_processes() -> BaseContext:
+    """How workers are started: forked off a process without threads, not off this one.
+
+    That is torch's default, and a child of a process with threads may wait for ever for a lock
+    that one of them held. The server imports torch once, so that a worker starts at once.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    return context
 
 
 def _begin(worker: int) -> None:
