@@ -8,10 +8,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from enteron.model import torchvision_operators
 from enteron.training.augmentation import Augmentation
 from enteron.training.averaging import Average, trained_tensors
 from enteron.training.mixup import mix, mixing_share
 from enteron.training.options import AugmentationOptions, ScheduleOptions
+from enteron.training.pixels import COLOURS, HUE, coloured, turned
 from enteron.training.randomness import generator, seed_of
 from enteron.training.schedule import make_optimiser, rate_factor, set_rates
 from tests.training.making import small_network, small_options
@@ -166,6 +168,57 @@ def test_augmentation_follows_from_its_seed_and_leaves_torchs_generator_alone():
     # Whatever the number of pictures: a study is changed in chunks.
     assert torch.equal(one[0], augmentation(pictures(1), 11)[0])
     assert len({augmentation(pictures(1), seed).sum().item() for seed in range(20)}) > 15
+
+
+def test_kernels_of_ours_give_torchvisions_pixels():
+    """The whole augmentation against torchvision's own transforms with the same draws."""
+    options = AugmentationOptions()
+    ours = Augmentation(options, 32)
+    from torchvision.transforms import v2
+
+    theirs = v2.Compose(
+        [
+            v2.RandomResizedCrop(32, scale=options.scale, ratio=options.ratio, antialias=True),
+            v2.RandomHorizontalFlip(options.horizontal),
+            v2.RandomVerticalFlip(options.vertical),
+            # Without `fill=None` torchvision mixes the pixels at the edge with black twice.
+            v2.RandomRotation(options.rotation, v2.InterpolationMode.BILINEAR, fill=None),  # pyright: ignore[reportArgumentType]
+            v2.ColorJitter(options.brightness, options.contrast, options.saturation, options.hue),
+            v2.RandomGrayscale(options.grayscale),
+            v2.RandomErasing(options.erasing, scale=options.erased),
+        ]
+    )
+    noise = torch.from_numpy(np.random.default_rng(2).integers(-20, 20, (3, 3, 32, 32)))
+    noisy = (pictures().int() + noise).clamp(0, 255).byte()
+    for seed in range(60):
+        torch.manual_seed(seed)
+        expected = theirs(noisy).int()
+        apart = (ours(noisy, seed).int() - expected).abs()
+        # A level lost in one step is rarely two after all of them; most pixels are the same.
+        assert apart.max() <= 2
+        assert apart.float().mean() < 0.002
+
+
+@pytest.mark.parametrize("kind", range(4))
+@pytest.mark.parametrize("share", [-1.0, -0.3, 0.2, 1.0])
+def test_every_change_of_colour_is_torchvisions(kind, share):
+    torchvision_operators.declare()
+    from torchvision.transforms.v2 import functional
+
+    factor = 0.5 * share if kind == HUE else 1 + 0.6137 * share  # no sums that end on whole numbers
+    every = torch.from_numpy(np.random.default_rng(1).integers(0, 256, (2, 3, 90, 91), np.uint8))
+    every[0, :, :5] = 77  # grey has no hue
+    every[1, :, :5] = torch.tensor([255, 0, 0]).view(3, 1, 1)
+    expected = getattr(functional, f"adjust_{COLOURS[kind]}")(every, factor).int()
+    apart = (torch.from_numpy(coloured(every.numpy(), [(kind, factor)])).int() - expected).abs()
+    assert apart.max() <= 1
+    assert apart.float().mean() < 0.01
+
+
+def test_turning_does_not_depend_on_the_layout():
+    clip = pictures().numpy()
+    turned_as_seen = turned(clip.transpose(0, 2, 3, 1).copy().transpose(0, 3, 1, 2), 12.0)
+    assert np.array_equal(turned_as_seen, turned(clip, 12.0))
 
 
 def test_seeds_depend_on_every_part():

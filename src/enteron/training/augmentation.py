@@ -1,33 +1,52 @@
 """Random changes of pictures, one draw for all frames of a clip (decision 14)."""
 
+from collections.abc import Callable
+
 import torch
 
 from enteron.model import torchvision_operators
 from enteron.training.options import AugmentationOptions
+from enteron.training.pixels import COLOURS, coloured, turned
 
 
 class Augmentation:
-    """Crop, flips, rotation, colours, grey, erasing, on square pictures of bytes."""
+    """Crop, flips, rotation, colours, grey, erasing, on square pictures of bytes.
+
+    Transforms and draws are torchvision's; the two that take longest have kernels of our own.
+    """
 
     def __init__(self, options: AugmentationOptions, size: int) -> None:
         torchvision_operators.declare()
         from torchvision.transforms import v2
 
-        steps = [
+        rotation = v2.RandomRotation(options.rotation)  # pyright: ignore[reportArgumentType]
+        jitter = v2.ColorJitter(
+            brightness=options.brightness,
+            contrast=options.contrast,
+            saturation=options.saturation,
+            hue=options.hue,
+        )
+
+        def turn(pictures: torch.Tensor) -> torch.Tensor:
+            drawn = rotation.make_params([pictures])
+            return torch.from_numpy(turned(pictures.numpy(), drawn["angle"]))
+
+        def colour(pictures: torch.Tensor) -> torch.Tensor:
+            drawn = jitter.make_params([pictures])
+            factors = [drawn[f"{name}_factor"] for name in COLOURS]
+            order = [int(kind) for kind in drawn["fn_idx"]]
+            changes = [(kind, factors[kind]) for kind in order if factors[kind] is not None]
+            return torch.from_numpy(coloured(pictures.numpy(), changes))
+
+        self._steps: list[Callable[[torch.Tensor], torch.Tensor]] = [
             v2.RandomResizedCrop(size, scale=options.scale, ratio=options.ratio, antialias=True),
             v2.RandomHorizontalFlip(options.horizontal),
             v2.RandomVerticalFlip(options.vertical),
-            v2.RandomRotation(options.rotation, interpolation=v2.InterpolationMode.BILINEAR),  # pyright: ignore[reportArgumentType]
-            v2.ColorJitter(
-                brightness=options.brightness,
-                contrast=options.contrast,
-                saturation=options.saturation,
-                hue=options.hue,
-            ),
+            turn,
+            colour,
             v2.RandomGrayscale(options.grayscale),
             v2.RandomErasing(options.erasing, scale=options.erased),
         ]
-        self._steps = v2.Compose(steps)
         self._made_of = (options, size)
 
     def __reduce__(self) -> tuple[type["Augmentation"], tuple[AugmentationOptions, int]]:
@@ -39,4 +58,6 @@ class Augmentation:
         # Given several pictures in one tensor, torchvision draws once for all of them.
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)
-            return self._steps(pictures)
+            for step in self._steps:
+                pictures = step(pictures)
+            return pictures
