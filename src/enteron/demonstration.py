@@ -38,8 +38,8 @@ class DemoOptions(Options):
     seed: int = Field(default=7, ge=0)
     """Of everything that is drawn and trained."""
 
-    studies: int = Field(default=14, ge=4)
-    """PillCam and Olympus studies to train, validate and calibrate on."""
+    studies: int = Field(default=14, ge=6)
+    """PillCam and Olympus studies to train, validate and calibrate on (two at least)."""
 
     frames: int = Field(default=400, ge=50)
     """Of each of them."""

@@ -82,6 +82,29 @@ def test_unreadable_frames_keep_their_place_and_their_reason(tmp_path):
     assert again.unreadable == study.unreadable
 
 
+@pytest.mark.parametrize("finished", [True, False])
+def test_a_frame_that_was_put_right_is_noticed_though_its_size_stayed(tmp_path, finished):
+    folder = write_frames(tmp_path / "s", range(12))
+    spoilt = folder / "frame_000005.PNG"
+    whole = spoilt.read_bytes()
+    spoilt.write_bytes(whole[:40] + bytes(len(whole) - 40))
+    path = tmp_path / "s.npy"
+    if finished:
+        embed_study(open_study(folder), StubEncoder(), path, SMALL)
+        spoilt.write_bytes(whole)
+        with pytest.raises(ModelError, match="frame 5 could not be read then and can be now"):
+            embed_study(open_study(folder), StubEncoder(), path, SMALL)
+        path.unlink()
+    else:
+        with pytest.raises(KeyboardInterrupt):
+            embed_study(open_study(folder), StubEncoder(), path, SMALL, interrupted_after(2))
+        spoilt.write_bytes(whole)
+    study = open_study(folder)
+    found = embed_study(study, StubEncoder(), path, SMALL)
+    np.testing.assert_allclose(found.features, expected(study), rtol=1e-5)
+    assert not study.unreadable
+
+
 def test_a_study_that_is_mostly_unreadable_is_refused_also_across_runs(tmp_path):
     folder = write_frames(tmp_path / "s", range(16))
     for number in range(9):

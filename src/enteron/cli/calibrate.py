@@ -53,6 +53,11 @@ def calibrate(
             f"{likelihood.before.ece:.3f} before, {likelihood.after.ece:.3f} after. "
             "A dash: never emitted, since no frame showed it."
         )
+    if not fitted.silence:
+        out.print(
+            "[yellow]Note:[/yellow] when to be silent could not be fitted on a single study: "
+            "`--decoder challenge` needs a calibration on two or more."
+        )
     if done.shortened:
         out.print(f"[yellow]Note:[/yellow] {done.shortened}.")
     out.print(f"calibration.json is in {model.name}.")

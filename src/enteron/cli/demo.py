@@ -31,7 +31,7 @@ def demo(
 
     options = DemoOptions(seed=seed)
     if quick:
-        options = DemoOptions(seed=seed, studies=4, frames=50, unseen=2, unseen_frames=50)
+        options = DemoOptions(seed=seed, studies=6, frames=50, unseen=2, unseen_frames=50)
     typer.echo(
         f"{options.studies} synthetic studies of two devices to learn from, {options.unseen} of a "
         "third device to read.\nNobody swallowed these capsules: what is learnt here says nothing "

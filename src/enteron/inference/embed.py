@@ -2,7 +2,7 @@
 
 import hashlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
@@ -108,12 +108,23 @@ def embed_study(
     key = store_key(study, encoder, options, views)
     if path.exists():
         found = open_embeddings(path, key)
+        mended = _mended_row(study, found.record.problems)
+        if mended is not None:
+            raise ModelError(
+                f"'{path.name}' holds embeddings made with other files of the study (frame "
+                f"{study.numbers[mended]} could not be read then and can be now)",
+                "delete it to make them again, or write to another folder",
+            )
         study.unreadable.update(found.record.problems)
         advance(len(found))
         return found
     store = UnfinishedStore(path, key, study.id, study.numbers, options.chunk)
     try:
         store.begin()
+        mended = _mended_row(study, store.problems)
+        if mended is not None:
+            store.forget_from(mended)
+            store.begin()
         study.unreadable.update(store.problems)
         advance(store.done)
         work = _Work(study, encoder, options, tuple(views), stamps, times or EmbedTimes())
@@ -129,6 +140,19 @@ def embed_study(
         return store.finish()
     finally:
         store.close()
+
+
+def _mended_row(study: Study, problems: Iterable[int]) -> int | None:
+    """The first row that could not be read before and can be now.
+
+    Its file may have kept its size, which is all that the key knows of it.
+    """
+    if not study.random_access:
+        return None
+    for number in sorted(problems):
+        if study.frame(number).image is not None:
+            return int(np.searchsorted(study.numbers, number))
+    return None
 
 
 def _changed_row(study: Study, stamps: NDArray[np.int64], rows: slice) -> int | None:

@@ -140,6 +140,7 @@ class UnfinishedStore:
         lines = self._journal.read_bytes().split(b"\n")
         kept = lines[: 1 + row // self._opening.chunk]
         write_bytes(self._journal, b"".join(line + b"\n" for line in kept))
+        self._chunks, self._journal_bytes = [], 0  # until `begin` looks again
 
     def close(self) -> None:
         """Let go of the files; what is safe stays."""
