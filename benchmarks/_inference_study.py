@@ -83,3 +83,17 @@ def largest_shift(one: list[DecodedEvent], other: list[DecodedEvent]) -> int | N
         return None
     moved = [max(abs(a[1] - b[1]), abs(a[2] - b[2])) for a, b in zip(first, second, strict=True)]
     return max(moved, default=0)
+
+
+def matched(one: list[DecodedEvent], other: list[DecodedEvent], reach: int) -> int:
+    """How many events of one have a partner of their own in the other, ends within `reach`."""
+    free = list(other)
+    count = 0
+    for event in one:
+        for partner in free:
+            ends = abs(event.start - partner.start), abs(event.stop - partner.stop)
+            if partner.label == event.label and max(ends) <= reach:
+                free.remove(partner)
+                count += 1
+                break
+    return count
