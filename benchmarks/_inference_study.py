@@ -2,6 +2,7 @@
 
 import tempfile
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 
 from enteron.decode import DecodedEvent, decode
 from enteron.inference.store import Embeddings
-from enteron.inference.views import PLAIN
+from enteron.labels import COLUMN, FINDINGS, LANDMARKS
 from enteron.model.network import Network
 from enteron.model.windows import window_rows
 from enteron.phantom.dataset import make_studies
@@ -18,6 +19,9 @@ from enteron.phantom.plan import PhantomOptions, StudyPlan
 from enteron.priors import load_priors
 from enteron.study import Study, open_study
 from enteron.types import Scores
+
+REACH = 2
+"""Frames by which an end of an event may move."""
 
 
 @dataclass(frozen=True)
@@ -33,9 +37,9 @@ class Made:
 
 
 def made_study(frames: int, *, video: bool = False, seed: int = 3) -> Made:
-    """An Olympus study (336 pixels) that stands still half of the time, kept between runs."""
-    options = PhantomOptions(frames=frames, seed=seed, device="olympus", rarity=0.5, video=video)
-    root = Path(tempfile.gettempdir()) / f"enteron-bench-{seed}-{frames}-{'v' if video else 'f'}"
+    """An Olympus study (336 pixels) with the stalls of real ones, kept between runs."""
+    options = PhantomOptions(frames=frames, seed=seed, device="olympus", video=video)
+    root = Path(tempfile.gettempdir()) / f"enteron-bench-{seed}-{frames}-1-{'v' if video else 'f'}"
     for _ in make_studies(root, 1, options):
         pass
     plan = StudyPlan(1, options, load_priors())
@@ -50,24 +54,57 @@ def fit_head(
     """Fit everything behind the backbone to one study, in place; a quick fit, not a training.
 
     A trained head has seen augmented pictures of many studies. This one sees a single study, whose
-    embeddings, of random weights, differ by little; so that it does not hang on the last digits it
-    gets noise of half that little, for each frame and for all of them together.
+    embeddings, of random weights, differ by little. So that it does not hang on the last digits it
+    gets noise of a third of that little, for each frame and for all of them together, and labels
+    whose short gaps are closed: they flicker while the picture stands still, which only a head
+    that hangs on the last digits could follow.
     """
-    windows = embeddings.features[window_rows(len(embeddings)), embeddings.view(PLAIN.name)]
-    inputs = torch.from_numpy(np.asarray(windows, np.float32))
-    targets = torch.from_numpy(labels.astype(np.float32))
-    spread = inputs[:, -1].std(dim=0)
+    windows = np.asarray(embeddings.features[window_rows(len(embeddings))], np.float32)
+    views = torch.from_numpy(windows).unbind(dim=2)  # each (rows, frames, 512)
+    targets = torch.from_numpy(without_gaps(labels).astype(np.float32))
+    spread = views[0][:, -1].std(dim=0)
+    _settle_norms(network, views[0])
     torch.manual_seed(0)
-    optimiser = torch.optim.AdamW(network.head_parameters(), lr=1e-3, weight_decay=0.1)
-    network.train()
-    for _ in range(steps):
-        noise = 0.5 * spread * (torch.randn_like(inputs) + torch.randn(1, 1, inputs.shape[-1]))
+    optimiser = torch.optim.AdamW(network.head_parameters(), lr=3e-3, weight_decay=0.1)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, 3e-3, total_steps=steps)
+    for step in range(steps):
+        inputs = views[step % len(views)]
+        noise = 0.3 * spread * (torch.randn_like(inputs) + torch.randn(1, 1, inputs.shape[-1]))
         logits = network.read(inputs + noise).logits
         loss = torch.nn.functional.binary_cross_entropy_with_logits(logits, targets)
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
+        schedule.step()
+
+
+def _settle_norms(network: Network, windows: torch.Tensor) -> None:
+    """BatchNorm with the study's mean and variance, for the fit as for scoring.
+
+    Fitted in training mode it would take off the noise that all frames share, and not in scoring.
+    """
+    norms = [m for m in network.modules() if isinstance(m, torch.nn.BatchNorm1d)]
+    usual = [norm.momentum for norm in norms]
+    for norm in norms:
+        norm.momentum = 1.0
+    network.train()
+    with torch.no_grad():
+        network.read(windows)
     network.eval()
+    for norm, momentum in zip(norms, usual, strict=True):
+        norm.momentum = momentum
+
+
+def without_gaps(labels: NDArray[np.bool_], longest: int = 8) -> NDArray[np.bool_]:
+    """Labels (rows, 17) with gaps of landmarks and findings closed, up to so many rows."""
+    closed = labels.copy()
+    for label in (*LANDMARKS, *FINDINGS):
+        column = COLUMN[label]
+        shown = np.flatnonzero(labels[:, column])
+        for one, following in pairwise(shown):
+            if following - one <= longest + 1:
+                closed[one:following, column] = True
+    return closed
 
 
 def events_of(scores: Scores) -> list[DecodedEvent]:

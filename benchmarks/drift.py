@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks._inference_study import matched
+from benchmarks._inference_study import REACH, matched
 from enteron.calibration import load_calibration
 from enteron.decode import PRESETS, DecodedEvent, decode
 from enteron.galar.catalogue import find_studies
@@ -27,8 +27,6 @@ from enteron.model.folder import load_model
 from enteron.phantom.time_scale import read_frames_per_row
 from enteron.priors import load_priors
 from enteron.types import Scores
-
-REACH = 2  # frames by which an end may move
 
 
 @dataclass

@@ -1,7 +1,8 @@
 """Scoring a study, against the paper's inference taken literally: six passes a frame.
 
 `enteron bench inference [-- --parts vit lite head memory --frames 96]`. ViT-B/16 has BiomedCLIP's
-shapes and random weights; its head is fitted to the study, so that there are events to compare.
+shapes and random weights; its head is fitted to the study, so that there are events to compare
+(`--parts events`: on four studies). With trained models: `enteron bench drift`.
 Speeds are end to end, from PNG files to probabilities; ratios are within this run. Kills, full
 disks and changed files are tests: `pytest -m "slow or not slow" tests/inference/test_embed.py`.
 """
@@ -19,7 +20,15 @@ import numpy as np
 import torch
 
 from benchmarks._gemm import backbone_operations, gemm_peak
-from benchmarks._inference_study import Made, events_of, fit_head, largest_shift, made_study
+from benchmarks._inference_study import (
+    REACH,
+    Made,
+    events_of,
+    fit_head,
+    largest_shift,
+    made_study,
+    matched,
+)
 from benchmarks._literal_inference import literal_probabilities
 from benchmarks.model import network
 from enteron.inference.embed import EmbedOptions, EmbedTimes, embed_study
@@ -38,12 +47,14 @@ from enteron.study.picture import encode_png
 from enteron.types import Scores
 
 PARTS = ("vit", "lite", "head", "memory")
+MORE = ("events",)  # asked for by name
+SEEDS = (3, 4, 5, 6)
 THREADS = usable_threads(None)
 
 
 def main() -> None:
     arguments = argparse.ArgumentParser()
-    arguments.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
+    arguments.add_argument("--parts", nargs="+", choices=PARTS + MORE, default=PARTS)
     arguments.add_argument("--frames", type=int, default=96, help="of the study for ViT-B/16")
     arguments.add_argument("--lite-frames", type=int, default=600)
     arguments.add_argument("--rounds", type=int, default=3)
@@ -54,6 +65,8 @@ def main() -> None:
         return
     if "vit" in given.parts:
         vit(given.frames, given.rounds)
+    if "events" in given.parts:
+        events(given.frames)
     if "lite" in given.parts:
         lite(given.lite_frames, given.rounds)
     if "head" in given.parts:
@@ -92,13 +105,19 @@ class Run:
         self.encoded = times.encoded / times.rows  # pictures a frame
 
 
+def random_vit() -> Network:
+    """BiomedCLIP's shapes; with biases, which a head that is fitted quickly needs."""
+    torch.manual_seed(0)
+    backbone = network("biomedclip").backbone
+    return Network(backbone, ModelOptions(biases=True)).eval()
+
+
 def scored(net: Network, embeddings: Embeddings, study: Made, *, flips: bool = True) -> Scores:
     return score_study(net, embeddings, flips=flips, frames_per_row=study.frames_per_row)
 
 
 def vit(frames: int, rounds: int) -> None:
-    torch.manual_seed(0)
-    net = network("biomedclip").eval()
+    net = random_vit()
     study = made_study(frames)
     exact = make_encoder(net.backbone, "exact")
     with tempfile.TemporaryDirectory() as folder:
@@ -139,6 +158,39 @@ def vit(frames: int, rounds: int) -> None:
         print(f"| {same} |")
     told(runs["auto, redundancy"], frames)
     print("(exact is compared with literal, the others with exact)\n")
+
+
+def events(frames: int) -> None:
+    """Whether int8 and redundancy leave events alone, on several studies; not timed."""
+    print("| study | events | int8: scores, mean | kept | new | with redundancy: kept | new |")
+    print("|---:|---:|---:|---:|---:|---:|---:|")
+    for seed in SEEDS:
+        net = random_vit()
+        study = made_study(frames, seed=seed)
+        fast = make_encoder(net.backbone, "onnx-int8")
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            whole = embed_study(
+                study.open(), make_encoder(net.backbone, "exact"), folder / "exact.npy"
+            )
+            fit_head(net, whole, study.labels)
+            exact = scored(net, whole, study)
+            wanted = events_of(exact)
+            print(f"| {seed} | {len(wanted)} ", end="")
+            for limit in (None, LIMIT):
+                path = folder / f"{limit}.npy"
+                found = scored(
+                    net,
+                    embed_study(study.open(), fast, path, EmbedOptions(redundancy=limit)),
+                    study,
+                )
+                if limit is None:
+                    print(f"| {np.abs(found.values - exact.values).mean():.4f} ", end="")
+                now = events_of(found)
+                kept = matched(wanted, now, REACH)
+                print(f"| {kept} | {len(now) - kept} ", end="")
+        print("|", flush=True)
+    print(f"\nkept: the same label, both ends within {REACH} frames\n")
 
 
 def told(run: Run, frames: int) -> None:
