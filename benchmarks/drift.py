@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks._inference_study import REACH, matched
-from enteron.calibration import load_calibration
+from enteron.calibration import Calibration, load_calibration
 from enteron.decode import PRESETS, DecodedEvent, decode
 from enteron.galar.catalogue import find_studies
 from enteron.inference.embed import EmbedOptions, embed_study
@@ -24,8 +24,10 @@ from enteron.inference.redundancy import LIMIT
 from enteron.inference.runtimes.choose import default_runtime, make_encoder
 from enteron.inference.score import score_study
 from enteron.model.folder import load_model
+from enteron.model.network import Network
 from enteron.phantom.time_scale import read_frames_per_row
 from enteron.priors import load_priors
+from enteron.study import Study
 from enteron.types import Scores
 
 
@@ -40,6 +42,27 @@ class Found:
     lost: int = 0
     new: int = 0
     whole: int = 0  # studies without any change
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Reads one study in several ways."""
+
+    study: Study
+    net: Network
+    calibration: Calibration | None
+    frames_per_row: float | None
+    folder: Path
+
+    def read(
+        self, encoder: Encoder, limit: float | None
+    ) -> tuple[Scores, list[DecodedEvent], float]:
+        """Scores, events, and the share of redundant frames."""
+        path = self.folder / f"{encoder.runtime}-{limit}.npy"
+        stored = embed_study(self.study, encoder, path, EmbedOptions(redundancy=limit))
+        scores = score_study(self.net, stored, frames_per_row=self.frames_per_row)
+        events = decode(scores, PRESETS["transit"], load_priors(), self.calibration)
+        return scores, events, stored.redundant / len(stored)
 
 
 def main() -> None:
@@ -63,20 +86,11 @@ def main() -> None:
     total = 0
     for name, entry in entries:
         with entry.open() as study, tempfile.TemporaryDirectory() as folder:
-
-            def read(
-                encoder: Encoder, limit: float | None, place: Path = Path(folder), name: str = name
-            ) -> tuple[Scores, list[DecodedEvent], float]:
-                path = place / f"{encoder.runtime}-{limit}.npy"
-                stored = embed_study(study, encoder, path, EmbedOptions(redundancy=limit))  # noqa: B023
-                scores = score_study(net, stored, frames_per_row=scale.get(name))
-                events = decode(scores, PRESETS["transit"], load_priors(), calibration)
-                return scores, events, stored.redundant / len(stored)
-
-            exact, wanted, _ = read(reference, None)
+            reader = Reader(study, net, calibration, scale.get(name), Path(folder))
+            exact, wanted, _ = reader.read(reference, None)
             total += len(wanted)
             for way, (encoder, limit) in ways.items():
-                scores, events, redundant = read(encoder, limit)
+                scores, events, redundant = reader.read(encoder, limit)
                 same = matched(wanted, events, REACH)
                 line = found[way]
                 difference = np.abs(scores.values - exact.values)
