@@ -37,7 +37,7 @@ class Line:
     new: int
 
 
-LIMITS = (0.5, 1.0, 2.0, 3.0, 6.0, 12.0)
+LIMITS = (1.0, 2.0, 3.0, 6.0)
 
 
 def main() -> None:

@@ -13,8 +13,8 @@ from enteron.inference.encoder import Squares
 BLOCK = 8  # pixels of a square that become one value; noise of single pixels averages out
 PATCH = 4  # values along each side of a patch: 32 pixels
 
-LIMIT = 1.0
-"""Grey levels up to which events of fitted heads stayed (`enteron bench redundancy`)."""
+LIMIT = 2.0
+"""Grey levels: above it few more frames are redundant (`enteron bench redundancy`)."""
 
 Thumbnail = NDArray[np.float32]  # (3, size / 8, size / 8)
 
