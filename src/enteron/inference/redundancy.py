@@ -14,7 +14,7 @@ BLOCK = 8  # pixels of a square that become one value; noise of single pixels av
 PATCH = 4  # values along each side of a patch: 32 pixels
 
 LIMIT = 2.0
-"""Grey levels: above it few more frames are redundant (`enteron bench redundancy`)."""
+"""Grey levels. A compromise: 1 is safer and saves half as much (`enteron bench redundancy`)."""
 
 Thumbnail = NDArray[np.float32]  # (3, size / 8, size / 8)
 

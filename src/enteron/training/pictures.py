@@ -142,8 +142,8 @@ class _Reader(Dataset[_Read]):
 def _clean_processes() -> BaseContext:
     """How workers are started: forked off a process without threads, not off this one.
 
-    That is torch's default, and a child of a process with threads may wait for ever for a lock
-    that one of them held. The server imports torch once, so that a worker starts at once.
+    Forking this process is torch's default, and the child of a process with threads may wait for
+    ever for a lock that one of them held. The server imports torch once: workers start at once.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])
