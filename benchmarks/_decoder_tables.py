@@ -6,13 +6,12 @@ from dataclasses import dataclass, field
 import numpy as np
 from rich.table import Table
 
-from enteron.cli.show import console, number, table
+from enteron.cli.console import console, number, table
 from enteron.decode import DecodedEvent
 from enteron.labels import FINDINGS, LABELS, REGIONS
-from enteron.metrics.bootstrap import StudyBootstrap
-from enteron.metrics.evaluation import Evaluation
+from enteron.metrics.evaluation import Evaluation, StudyBootstrap
 from enteron.metrics.honest import IS_FINDING, Detection, detect_by_overlap
-from enteron.metrics.spans import flatten, merge_touching
+from enteron.metrics.official import flatten, merge_touching
 from enteron.types import Annotation, FrameUnit, Segment
 
 MATCHED = (1.0, 5.0)  # false alarms per hour at which recall is compared, beside the paper's own

@@ -7,8 +7,8 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from enteron.inference.runtimes.torch_runtime import torch_threads
-from enteron.model.backbone import Backbone
+from enteron.inference.torch_runtime import torch_threads
+from enteron.model.backbones import Backbone
 
 _SIDE = 2048  # large enough that memory does not limit the product
 _ROUNDS = 7

@@ -13,9 +13,8 @@ from enteron.decode import DecodedEvent, decode
 from enteron.inference.store import Embeddings
 from enteron.labels import COLUMN, FINDINGS, LANDMARKS
 from enteron.model.network import Network
-from enteron.model.windows import window_rows
-from enteron.phantom.dataset import make_studies
-from enteron.phantom.plan import PhantomOptions, StudyPlan
+from enteron.model.preprocessing import window_rows
+from enteron.phantom.dataset import PhantomOptions, StudyPlan, make_studies
 from enteron.priors import load_priors
 from enteron.study import Study, open_study
 from enteron.types import Scores

@@ -11,17 +11,17 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from enteron.calibration.labelled import label_rows
-from enteron.galar.catalogue import find_studies
-from enteron.galar.submission import read_submission
+from enteron.datasets.galar import find_studies
+from enteron.datasets.submission import read_submission
+from enteron.fitting.labelled import label_rows
 from enteron.inference.embed import embed_study
-from enteron.inference.runtimes.choose import default_runtime, make_encoder
+from enteron.inference.runtimes import default_runtime, make_encoder
 from enteron.inference.score import score_study
 from enteron.inference.store import Embeddings, open_embeddings
-from enteron.metrics.frame import frame_metrics
-from enteron.model.lite import lite_backbone
+from enteron.metrics.frames import frame_metrics
+from enteron.model.backbones import lite_backbone
 from enteron.model.network import Network
-from enteron.teaching.figures import findings_ap, region_accuracy
+from enteron.training.run import findings_ap, region_accuracy
 
 FOLDER = Path(tempfile.gettempdir()) / "enteron-lessons"
 TRAIN, TEST = "mixed", "navicam"

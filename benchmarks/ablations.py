@@ -26,9 +26,9 @@ from benchmarks._lessons import (
     stored,
     tested,
 )
-from enteron.galar.catalogue import Entry, find_studies
-from enteron.galar.splits import seeded_split
-from enteron.training.samples import StudySamples, study_samples
+from enteron.datasets.galar import Entry, find_studies
+from enteron.datasets.splits import seeded_split
+from enteron.training.sampling import StudySamples, study_samples
 
 FULL = "full system"
 BY_INDEX = "labels joined on index"
@@ -98,12 +98,12 @@ def run(task: Task) -> dict[str, float]:
 
     torch.set_num_threads(1)  # a training for every core, instead of all cores for one
 
-    from enteron.model.start import start_network
-    from enteron.teaching.company import Silence
-    from enteron.teaching.figures import judge
+    from enteron.model.network import start_network
+    from enteron.progress import Silence
+    from enteron.training.features import StoredStudy, StoredWindows
     from enteron.training.loop import Training
-    from enteron.training.recipes import recipe
-    from enteron.training.stored import StoredStudy, StoredWindows
+    from enteron.training.options import recipe
+    from enteron.training.run import judge
 
     options = recipe("lite", **ROWS[task.row], seed=task.seed)
     studies = find_studies(task.folder / TRAIN)

@@ -9,7 +9,7 @@ import time
 import numpy as np
 
 from benchmarks._timing import timed
-from enteron.calibration.value import unfitted_thresholds
+from enteron.calibration.calibration import unfitted_thresholds
 from enteron.decode import PRESETS, decode
 from enteron.decode.evidence import base_rates
 from enteron.labels import COLUMN, FINDINGS, LABELS, REGIONS

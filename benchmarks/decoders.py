@@ -15,25 +15,24 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks._decoder_tables import Row, Truth, show
-from enteron.calibration.fit import fit_calibration
-from enteron.calibration.labelled import Labelled, label_rows
-from enteron.calibration.value import Calibration
+from enteron.calibration.calibration import Calibration
+from enteron.datasets.label_table import LabelTable, truth_events
+from enteron.datasets.submission import read_events
 from enteron.decode import PRESETS, DecodedEvent, DecodeOptions, decode
-from enteron.decode.challenge import to_annotation
+from enteron.decode.events import to_annotation
 from enteron.decode.evidence import base_rates
 from enteron.decode.gap_merge import gap_merge
 from enteron.decode.options import StateMachineOptions
-from enteron.galar.submission import read_events
-from enteron.galar.table import LabelTable
-from enteron.galar.truth import truth_events
+from enteron.fitting.decoder import FitOptions, fit_decoder
+from enteron.fitting.events import before, judged
+from enteron.fitting.frames import fit_calibration
+from enteron.fitting.labelled import Labelled, label_rows
 from enteron.labels import ANATOMY, COLUMN, FINDINGS, LABELS
 from enteron.metrics.evaluation import NOMINAL_RATE, Evaluation, evaluate
 from enteron.metrics.simulation import SimulationOptions, simulate
 from enteron.phantom.timeline import draw_timeline
 from enteron.priors import Priors, load_priors
 from enteron.priors.fit import fit_priors
-from enteron.tuning import FitOptions, fit_decoder
-from enteron.tuning.curves import before, judged
 from enteron.types import Annotation, FrameAxis, IndexUnit, Scores, Segment, Unit
 
 REAL = Path(__file__).parents[2] / "shared" / "galar" / "events-60.json"

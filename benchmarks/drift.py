@@ -15,15 +15,14 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks._inference_study import REACH, matched
-from enteron.calibration import Calibration, load_calibration
+from enteron.calibration import Calibration
+from enteron.datasets.galar import find_studies
 from enteron.decode import PRESETS, DecodedEvent, decode
-from enteron.galar.catalogue import find_studies
-from enteron.inference.embed import EmbedOptions, embed_study
+from enteron.folders.model import load_calibration, load_model
+from enteron.inference.embed import LIMIT, EmbedOptions, embed_study
 from enteron.inference.encoder import Encoder
-from enteron.inference.redundancy import LIMIT
-from enteron.inference.runtimes.choose import default_runtime, make_encoder
+from enteron.inference.runtimes import default_runtime, make_encoder
 from enteron.inference.score import score_study
-from enteron.model.folder import load_model
 from enteron.model.network import Network
 from enteron.phantom.time_scale import read_frames_per_row
 from enteron.priors import load_priors

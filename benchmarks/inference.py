@@ -31,17 +31,13 @@ from benchmarks._inference_study import (
 )
 from benchmarks._literal_inference import literal_probabilities
 from benchmarks.model import network
-from enteron.inference.embed import EmbedOptions, EmbedTimes, embed_study
+from enteron.inference.embed import FLIPPED, LIMIT, PLAIN, EmbedOptions, EmbedTimes, embed_study
 from enteron.inference.encoder import Encoder, Features, Squares
-from enteron.inference.redundancy import LIMIT
-from enteron.inference.runtimes.build import usable_threads
-from enteron.inference.runtimes.choose import choose, make_encoder
+from enteron.inference.runtimes import choose, make_encoder, usable_threads
 from enteron.inference.score import probe_effect, score_study
 from enteron.inference.store import Embeddings, StoreKey, StoreRecord
-from enteron.inference.views import FLIPPED, PLAIN
-from enteron.model.network import Network
+from enteron.model.network import Network, start_network
 from enteron.model.options import FEATURES, ModelOptions
-from enteron.model.start import start_network
 from enteron.study import open_study
 from enteron.study.picture import encode_png
 from enteron.types import Scores

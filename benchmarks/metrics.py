@@ -13,12 +13,10 @@ from typing import Any
 import numpy as np
 
 from benchmarks._timing import ROUNDS, timed
-from enteron.galar.submission import parse_events
+from enteron.datasets.submission import parse_events
 from enteron.labels import LABELS, REGIONS
-from enteron.metrics.evaluation import evaluate
-from enteron.metrics.spans import flatten
-from enteron.metrics.summary import summarise
-from enteron.metrics.temporal import THRESHOLDS, temporal_scores
+from enteron.metrics.evaluation import evaluate, summarise
+from enteron.metrics.official import THRESHOLDS, flatten, temporal_scores
 from enteron.types import Unit
 from tests.literal.temporal import temporal_map
 

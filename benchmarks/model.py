@@ -16,11 +16,10 @@ from pathlib import Path
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from enteron.model.backbone import Backbone, BackboneSpec
-from enteron.model.network import Network
-from enteron.model.options import BackboneName, ModelOptions
+from enteron.model.backbones import Backbone
+from enteron.model.network import Network, empty_backbone
+from enteron.model.options import BackboneName, BackboneSpec, ModelOptions
 from enteron.model.preprocessing import Preprocessing
-from enteron.model.start import empty_backbone
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "model.md"
 BEGIN, END = "<!-- parameters: begin -->", "<!-- parameters: end -->"

@@ -10,9 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks._timing import ROUNDS, timed
-from enteron.galar.join import join_labels
-from enteron.galar.table import read_label_table
-from enteron.galar.truth import truth_events
+from enteron.datasets.label_table import join_labels, read_label_table, truth_events
 from enteron.study import open_study
 from enteron.types import Unit
 from tests.making import label_rows, write_labels

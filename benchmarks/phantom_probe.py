@@ -24,8 +24,8 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from enteron.labels import COLUMN, FINDINGS, LANDMARKS, REGIONS
-from enteron.model.lite0 import INPUT, MEAN, STD, lite0
-from enteron.phantom.plan import PhantomOptions, StudyPlan
+from enteron.model.backbones import LITE_MEAN, LITE_SIZE, LITE_STD, lite0
+from enteron.phantom.dataset import PhantomOptions, StudyPlan
 from enteron.priors import load_priors
 
 STRENGTHS = (1e-4, 1e-3, 1e-2, 1e-1)  # inverse regularisation, chosen on held-out training studies
@@ -111,13 +111,13 @@ def draw_study(number: int, options: PhantomOptions) -> tuple[NDArray, NDArray, 
     cv2.setNumThreads(1)
     plan = StudyPlan(number, options, load_priors())
     film = plan.film()
-    pictures = np.empty((len(film), INPUT, INPUT, 3), np.uint8)
+    pictures = np.empty((len(film), LITE_SIZE, LITE_SIZE, 3), np.uint8)
     colours = np.empty((len(film), 6))
     for row in range(len(film)):
         frame = film.frame(row)
         inside = frame[frame.max(axis=2) > 16].astype(np.float64)  # without the black border
         colours[row] = [*inside.mean(axis=0), *inside.std(axis=0)]
-        cv2.resize(frame, (INPUT, INPUT), dst=pictures[row], interpolation=cv2.INTER_AREA)
+        cv2.resize(frame, (LITE_SIZE, LITE_SIZE), dst=pictures[row], interpolation=cv2.INTER_AREA)
     return pictures, colours, plan.table.values
 
 
@@ -126,7 +126,7 @@ def encode(pictures: NDArray[np.uint8], batch: int = 16) -> NDArray[np.float32]:
     import onnxruntime
     import torch
 
-    example = torch.zeros(batch, 3, INPUT, INPUT)
+    example = torch.zeros(batch, 3, LITE_SIZE, LITE_SIZE)
     names = {"input_names": ["images"], "dynamic_axes": {"images": {0: "n"}}}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -136,7 +136,7 @@ def encode(pictures: NDArray[np.uint8], batch: int = 16) -> NDArray[np.float32]:
     features = []
     for start in range(0, len(pictures), batch):
         images = pictures[start : start + batch].transpose(0, 3, 1, 2).astype(np.float32)
-        features.append(session.run(None, {"images": (images / 255 - MEAN) / STD})[0])
+        features.append(session.run(None, {"images": (images / 255 - LITE_MEAN) / LITE_STD})[0])
     return np.concatenate(features)
 
 

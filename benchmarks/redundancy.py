@@ -14,15 +14,13 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks._inference_study import REACH, fit_head, made_study, matched
-from enteron.calibration import load_calibration
 from enteron.decode import decode
-from enteron.inference.embed import EmbedOptions, embed_study
-from enteron.inference.redundancy import LIMIT
-from enteron.inference.runtimes.choose import make_encoder
+from enteron.folders.model import load_calibration, load_model
+from enteron.inference.embed import LIMIT, EmbedOptions, embed_study
+from enteron.inference.runtimes import make_encoder
 from enteron.inference.score import score_study
-from enteron.model.folder import load_model
+from enteron.model.network import start_network
 from enteron.model.options import ModelOptions
-from enteron.model.start import start_network
 
 
 @dataclass(frozen=True)

@@ -18,14 +18,14 @@ from numpy.typing import NDArray
 
 from benchmarks._timing import timed
 from enteron.decode.events import DecodedEvent
-from enteron.decode.reading_folder import write_reading, write_run
+from enteron.folders.reading import write_reading, write_run
 from enteron.labels import COLUMN, FINDINGS, LABELS, REGIONS
-from enteron.phantom.plan import PhantomOptions, StudyPlan
+from enteron.phantom.dataset import PhantomOptions, StudyPlan
 from enteron.priors import load_priors
 from enteron.report import write_report
 from enteron.report.pictures import choose_pictures, save_pictures
 from enteron.study import Frame, Study
-from enteron.study.source import RGB
+from enteron.study.study import RGB
 from enteron.types import FrameAxis, Scores, Unit
 from tests.browser import Browser, chromium
 

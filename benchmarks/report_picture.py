@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter1d
 from scipy.special import expit
 
+from enteron.datasets.label_table import truth_events
 from enteron.decode import PRESETS, decode
-from enteron.decode.reading_folder import write_reading, write_run
-from enteron.galar.truth import truth_events
+from enteron.folders.reading import write_reading, write_run
 from enteron.labels import LABELS
-from enteron.phantom.plan import PhantomOptions, StudyPlan
+from enteron.phantom.dataset import PhantomOptions, StudyPlan
 from enteron.priors import load_priors
 from enteron.report import write_report
 from enteron.report.pictures import choose_pictures, save_pictures

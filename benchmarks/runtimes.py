@@ -20,18 +20,15 @@ import torch
 from benchmarks._gemm import backbone_operations, gemm_peak
 from benchmarks.model import network
 from enteron.inference.encoder import Encoder, Features, Squares
-from enteron.inference.runtimes.build import build_encoder, usable_threads
-from enteron.inference.runtimes.choose import choose
-from enteron.inference.runtimes.drift import drift
-from enteron.inference.runtimes.export import INPUT, export_graph
-from enteron.inference.runtimes.openvino_runtime import openvino_installed
-from enteron.inference.runtimes.samples import phantom_squares
+from enteron.inference.onnx_graph import INPUT, export_graph
+from enteron.inference.onnx_runtime import openvino_installed
+from enteron.inference.runtimes import build_encoder, choose, drift, usable_threads
+from enteron.inference.trial_pictures import phantom_squares
 from enteron.labels import COLUMN, LABELS
-from enteron.model.backbone import Backbone
-from enteron.model.lite import lite_backbone
+from enteron.model.backbones import Backbone, lite_backbone
 from enteron.phantom.film import Film
 from enteron.study.picture import decode_picture, encode_png
-from enteron.study.source import RGB
+from enteron.study.study import RGB
 
 
 def main() -> None:

@@ -19,23 +19,20 @@ import numpy as np
 import torch
 
 from benchmarks._lessons import FOLDER, SPAWN, TEST, TRAIN, cores, make_data, make_features, tested
-from enteron.galar.catalogue import find_studies
-from enteron.model.backbone import BackboneSpec
-from enteron.model.folder import load_model
-from enteron.model.network import Network
-from enteron.model.options import ModelOptions
+from enteron.datasets.galar import find_studies
+from enteron.folders.model import load_model
+from enteron.model.network import Network, empty_backbone
+from enteron.model.options import BackboneSpec, ModelOptions
 from enteron.model.preprocessing import Preprocessing
-from enteron.model.start import empty_backbone
+from enteron.progress import Silence
 from enteron.study.picture import decode_picture
-from enteron.teaching.company import Silence
-from enteron.teaching.figures import judge
 from enteron.training.augmentation import Augmentation
 from enteron.training.batches import Draw
-from enteron.training.loop import Training
+from enteron.training.loop import Step, Training
 from enteron.training.options import AugmentationOptions, TrainingOptions
 from enteron.training.pictures import ClipOptions, PictureClips
-from enteron.training.samples import Samples, study_samples
-from enteron.training.watching import Step
+from enteron.training.run import judge
+from enteron.training.sampling import Samples, study_samples
 
 PARTS = ("lite", "reading", "vit")
 CLIPS, BATCH, ROUNDS = 1280, 32, 3

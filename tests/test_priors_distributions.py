@@ -6,15 +6,17 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal, norm
 
-from enteron.priors.latent import (
+from enteron.priors.statistics import (
+    LEVELS,
+    Sizes,
     both,
     fit_latent,
+    fit_sizes,
     from_table,
     latent_correlation,
     proper_correlation,
     to_table,
 )
-from enteron.priors.sizes import LEVELS, Sizes, fit_sizes
 
 
 def test_sizes_by_hand():

@@ -12,11 +12,11 @@ import pytest
 
 import enteron
 from enteron.cli import main
-from enteron.decode.score_file import read_scores
+from enteron.folders.model import save_model
+from enteron.folders.scores import read_scores
 from enteron.labels import LABELS
-from enteron.model.folder import save_model
+from enteron.model.network import start_network
 from enteron.model.options import ModelOptions
-from enteron.model.start import start_network
 from enteron.reading import Reader, ReadOptions, read
 from enteron.study import open_study
 from enteron.study.picture import encode_png

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from enteron.config import Options, load_options
 from enteron.errors import ConfigError, EnteronError, LabelError, UnitError, nearest
 from enteron.labels import (
     ANATOMY,
@@ -24,6 +23,7 @@ from enteron.labels import (
     REGIONS,
     prompt,
 )
+from enteron.options import Options, load_options
 from enteron.types import Annotation, Event, FrameAxis, Scores, Segment, Unit
 
 
@@ -189,7 +189,7 @@ def test_importing_enteron_pulls_in_nothing_heavy():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
     heavy = "('torch', 'polars', 'cv2', 'av', 'matplotlib')"
-    light = "enteron.cli, enteron.model.options, enteron.model.windows"
+    light = "enteron.cli, enteron.model.options, enteron.folders.model"
     code = f"import sys, {light}; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

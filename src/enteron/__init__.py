@@ -47,8 +47,7 @@ def evaluate(
     Truth: an official JSON, a folder of Galar labels, or annotations. Prediction: an official
     JSON, a reading, or annotations. Of a truth with more studies, a reading's own is taken.
     """
-    from enteron.galar.any_truth import read_truth
-    from enteron.galar.submission import read_events
+    from enteron.datasets.submission import read_events, read_truth
     from enteron.metrics.evaluation import evaluate as compare
     from enteron.reading import Reading
     from enteron.types import Unit

@@ -8,25 +8,25 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from pydantic import Field
 
-from enteron.calibration import Calibration, load_calibration
-from enteron.calibration.store import FILE as CALIBRATION
-from enteron.config import Options
+from enteron.calibration import Calibration
+from enteron.datasets.galar import find_studies
+from enteron.datasets.submission import write_submission
 from enteron.decode import DecodedEvent, DecodeOptions, decode, preset
-from enteron.decode.challenge import to_annotation
-from enteron.decode.fitted import require_fitted
-from enteron.decode.reading_folder import read_run, write_reading, write_run
-from enteron.decode.score_file import write_scores
+from enteron.decode.events import to_annotation
+from enteron.decode.options import require_fitted
 from enteron.errors import StudyError
-from enteron.export.label_studio import write_label_studio
-from enteron.galar.catalogue import find_studies
-from enteron.galar.submission import write_submission
+from enteron.folders.label_studio import write_label_studio
+from enteron.folders.model import CALIBRATION, load_calibration
+from enteron.folders.reading import read_run, write_reading, write_run
+from enteron.folders.scores import write_scores
+from enteron.options import Options
 from enteron.phantom.time_scale import frames_per_row_of
-from enteron.reading_run import run_facts
 from enteron.report import write_report
 from enteron.report.pictures import choose_pictures, save_pictures
 from enteron.study import Study, open_study
@@ -34,12 +34,94 @@ from enteron.study.folder import is_image_name
 from enteron.types import Annotation, FrameUnit, Scores, Unit
 
 if TYPE_CHECKING:
+    from enteron.folders.model import ModelRecord
     from enteron.inference.encoder import Encoder, Squares
     from enteron.inference.score import ProbeEffect
     from enteron.inference.store import Embeddings
-    from enteron.model.folder import ModelRecord
     from enteron.model.network import Network
     from enteron.model.preprocessing import Preprocessing
+
+
+_PACKAGES = ("enteron", "torch", "numpy", "scipy", "polars", "opencv-python-headless", "av")
+_MOST_NAMED = 100  # unreadable frames that are named; all of them are counted
+
+
+def run_facts(
+    study: Study,
+    reader: "Reader",
+    embeddings: "Embeddings",
+    scores: Scores,
+    effect: "ProbeEffect | None",
+) -> dict[str, Any]:
+    """What `run.json` tells; no place on this machine, nothing of a patient but the id."""
+    asked, record = reader.asked, reader.record
+    unreadable = study.unreadable
+    redundant = None
+    if asked.redundancy is not None:
+        redundant = {
+            "count": embeddings.redundant,
+            "share": round(embeddings.redundant / len(embeddings), 4),
+            "limit": asked.redundancy,
+            "probed": 0 if effect is None else effect.frames,
+            "mean_difference": None if effect is None else round(effect.mean, 6),
+            "largest_difference": None if effect is None else round(effect.largest, 6),
+        }
+    return {
+        "command": f"enteron read {study.id} --preset {asked.preset}",
+        "study": study.id,
+        "state": "finished",
+        "unit": str(Unit.FRAME),
+        "rows": len(embeddings),
+        "scored": len(scores.axis),
+        "stride": scores.axis.step,
+        "gaps": int(scores.axis.gaps().size),
+        "rate": None if study.rate is None else float(study.rate),
+        "rate_note": None if study.rate is None else "from the video",
+        "notes": list(study.notes),
+        "unreadable": {
+            "count": len(unreadable),
+            "frames": sorted(unreadable)[:_MOST_NAMED],
+            "reasons": dict(Counter(unreadable.values()).most_common(20)),
+        },
+        "redundant": redundant,
+        "model": {
+            "backbone": record.backbone.name,
+            "hash": record.weights_hash[:16],
+            "trained_on": record.training,
+            "results": record.results,
+            "calibrated": reader.calibration is not None,
+            "split": record.split_hash,
+        },
+        "runtime": {
+            "name": embeddings.key.runtime,
+            "why": reader.why or None,
+            "tta": asked.tta,
+        },
+        "preset": asked.preset,
+        "frame_calibration": _frame_calibration(reader),
+        "options": reader.decoding.model_dump(),
+        "scaling": scaling_note(scores),
+        "versions": {name: version(name) for name in _PACKAGES},
+    }
+
+
+def _frame_calibration(reader: "Reader") -> dict[str, Any] | None:
+    """What the decoder did to scores first, so that the page shows what it saw."""
+    if reader.calibration is None:
+        return None
+    used = getattr(reader.calibration, reader.decoding.calibration)
+    return {"temperature": used.temperature, "bias": used.bias}
+
+
+def scaling_note(scores: Scores) -> str | None:
+    """Said wherever decoder constants were divided."""
+    if scores.shortening == 1.0:
+        return None
+    return (
+        f"a shortened study: a row stands for {scores.row_frames:.0f} original frames, so "
+        f"constants counted in rows are divided by {scores.shortening:.1f}, for every decoder alike"
+    )
+
 
 EMBEDDINGS = "embeddings.npy"
 SCORES = "scores.parquet"
@@ -140,7 +222,7 @@ class Reader:
     """A model that is ready to read one study after the other."""
 
     def __init__(self, model: Path, options: ReadOptions | None = None) -> None:
-        from enteron.model.folder import load_model, read_record
+        from enteron.folders.model import load_model, read_record
 
         self.asked = ReadOptions() if options is None else options
         self.decoding: DecodeOptions = preset(self.asked.preset)
@@ -185,7 +267,7 @@ class Reader:
 
     def encoder(self, study: Study, started: str | None) -> "Encoder":
         """The encoder that the options ask for; an unfinished run goes on with the one it had."""
-        from enteron.inference.runtimes.choose import choose, default_runtime, make_encoder
+        from enteron.inference.runtimes import choose, default_runtime, make_encoder
 
         backbone = self.network.backbone
         wanted = self.asked.runtime or default_runtime(backbone)
@@ -203,7 +285,7 @@ def _samples(study: Study, preprocessing: "Preprocessing") -> "Squares | None":
     """A few pictures of the study itself, spread over it; none when those cannot be read."""
     import numpy as np
 
-    from enteron.inference.squares import square_of
+    from enteron.inference.pictures import square_of
 
     places = np.linspace(0, len(study) - 1, 2 + _SAMPLES).astype(int)[1:-1]
     found = [square_of(study.frame(int(study.numbers[p])), preprocessing).pixels for p in places]
@@ -253,9 +335,8 @@ class _Work:
         return Reading(self.study.id, self.folder, scores, events, run, effect)
 
     def _embedded(self) -> "Embeddings":
-        from enteron.inference.embed import EmbedOptions, embed_study
-        from enteron.inference.unfinished import started_key
-        from enteron.inference.views import FLIPPED, PLAIN
+        from enteron.inference.embed import FLIPPED, PLAIN, EmbedOptions, embed_study
+        from enteron.inference.store import started_key
 
         path = self.folder / EMBEDDINGS
         started = started_key(path)

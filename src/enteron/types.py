@@ -5,7 +5,7 @@ only in `enteron.galar.submission`.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Generic, Literal, TypeVar
@@ -228,3 +228,65 @@ class Scores:
 
     def column(self, label: str) -> NDArray[np.float32]:
         return self.values[:, COLUMN[label]]
+
+
+Runs = NDArray[np.int64]
+"""(n, 2) array of [start, stop) in rows, ascending."""
+
+
+def runs_of(column: NDArray[np.bool_]) -> Runs:
+    """Every run of true rows."""
+    padded = np.zeros(column.size + 2, dtype=np.int8)
+    padded[1:-1] = column
+    steps = np.diff(padded)
+    return np.column_stack([np.flatnonzero(steps == 1), np.flatnonzero(steps == -1)])
+
+
+def hysteresis(p: NDArray[np.floating], high: float, low: float) -> Runs:
+    """Seeds where p >= high, extended to both sides while p >= low (paper stage 3, decision 27)."""
+    # In the precision of p: a threshold of 0.55 must be reached by a float32 score of 0.55.
+    high, low = np.asarray([high, low], dtype=p.dtype)
+    # Only rows at or above the lower threshold are looked at: there are few of them.
+    above = np.flatnonzero(p >= low)
+    if not above.size:
+        return np.empty((0, 2), dtype=np.int64)
+    first = np.concatenate(([0], np.flatnonzero(np.diff(above) > 1) + 1))
+    last = np.append(first[1:], above.size) - 1
+    seeded = np.maximum.reduceat(p[above], first) >= high
+    return np.stack([above[first[seeded]], above[last[seeded]] + 1], axis=1)
+
+
+def means(values: NDArray[np.floating], spans: Runs) -> NDArray[np.float64]:
+    """Mean of the values over each span."""
+    total = np.concatenate(([0.0], np.cumsum(values, dtype=np.float64)))
+    return (total[spans[:, 1]] - total[spans[:, 0]]) / (spans[:, 1] - spans[:, 0])
+
+
+Gap = tuple[int, int]  # [start, stop) of the missing frame numbers
+
+
+def gaps_of(axis: FrameAxis, unreadable: Collection[int] = (), unnamed: int = 0) -> list[Gap]:
+    """The gaps of a study, in order.
+
+    `unreadable` are frames that the study has but the axis lacks; `unnamed` is how many more of
+    them there are, of which no number is known: these are taken to fill the shortest gaps.
+    """
+    bad = set(unreadable)
+    found: list[tuple[int, Gap]] = []  # rows missing, and where
+    for row in axis.gaps().tolist():
+        before, after = int(axis.frames[row - 1]), int(axis.frames[row])
+        lacking = [n for n in range(before + axis.step, after, axis.step) if n not in bad]
+        if lacking:
+            found.append((len(lacking), (before + axis.step, after)))
+    shortest = sorted(found)
+    while shortest and shortest[0][0] <= unnamed:
+        unnamed -= shortest[0][0]
+        found.remove(shortest.pop(0))
+    return [gap for _, gap in found]
+
+
+def longest(gaps: list[Gap], most: int) -> list[Gap]:
+    """So many of the gaps, the longest, in order."""
+    lengths = np.array([stop - start for start, stop in gaps], dtype=np.int64)
+    kept = np.sort(np.argsort(-lengths, kind="stable")[:most])
+    return [gaps[place] for place in kept.tolist()]

@@ -8,21 +8,22 @@ from scipy.optimize import minimize
 from scipy.special import expit
 from sklearn.metrics import f1_score
 
-from enteron.calibration import Calibration, load_calibration, save_calibration
-from enteron.calibration.counts import count_log_odds
-from enteron.calibration.fit import fit_calibration
-from enteron.calibration.labelled import Labelled, label_rows
-from enteron.calibration.logits import calibrated, logit, sigmoid
-from enteron.calibration.reliability import reliability
-from enteron.calibration.temperature import (
+from enteron.calibration import Calibration
+from enteron.calibration.calibration import FrameCalibration, calibrated, logit, sigmoid
+from enteron.errors import ConfigError, LabelError
+from enteron.fitting.frames import (
+    GRID,
     PAPER_GRID,
+    count_log_odds,
+    fit_calibration,
+    fit_thresholds,
     macro_f1,
+    reliability,
     temperature_by_f1,
     temperature_by_likelihood,
 )
-from enteron.calibration.thresholds import GRID, fit_thresholds
-from enteron.calibration.value import FrameCalibration
-from enteron.errors import ConfigError, LabelError
+from enteron.fitting.labelled import Labelled, label_rows
+from enteron.folders.model import load_calibration, save_calibration
 from enteron.labels import COLUMN, LABELS
 from enteron.types import Annotation, FrameAxis, Scores, Segment, Unit
 
@@ -72,7 +73,7 @@ def test_a_label_without_positives_keeps_its_scores_and_is_never_emitted():
 
 def test_at_a_threshold_of_one_half_every_temperature_has_the_same_f1():
     counts = count_log_odds([study(3)])
-    from enteron.calibration.counts import CENTRES
+    from enteron.fitting.frames import CENTRES
 
     scores = {t: macro_f1(counts, expit(CENTRES / t), np.array([0.5])) for t in PAPER_GRID}
     assert max(scores.values()) - min(scores.values()) < 1e-12

@@ -6,8 +6,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from enteron.calibration import Calibration, FrameCalibration, save_calibration
-from enteron.calibration.value import unfitted_thresholds
+from enteron.calibration import Calibration, FrameCalibration
+from enteron.calibration.calibration import unfitted_thresholds
+from enteron.folders.model import save_calibration
 from enteron.labels import LABELS
 from tests.decode.making import with_regions
 

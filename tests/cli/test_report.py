@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from enteron.galar.submission import write_submission
+from enteron.datasets.submission import write_submission
 from enteron.types import Annotation, Segment, Unit
 from tests.making import label_rows, write_labels
 from tests.report.making import edit_json, write_folder, write_frames

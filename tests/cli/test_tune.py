@@ -6,13 +6,12 @@ import numpy as np
 import polars as pl
 import pytest
 
-from enteron.calibration import load_calibration
-from enteron.galar.submission import write_submission
-from enteron.galar.table import LabelTable
-from enteron.galar.truth import truth_events
+from enteron.datasets.label_table import LabelTable, truth_events
+from enteron.datasets.submission import write_submission
+from enteron.folders.model import load_calibration
 from enteron.labels import LABELS
 from enteron.types import Unit
-from tests.tuning.test_tuning import studies
+from tests.fitting.test_tuning import studies
 
 
 @pytest.fixture

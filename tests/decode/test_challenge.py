@@ -2,12 +2,10 @@
 
 import pytest
 
-from enteron.calibration.value import Calibration, Silence
-from enteron.decode.challenge import cut_at_changes, to_annotation
-from enteron.decode.events import DecodedEvent
-from enteron.decode.fitted import require_fitted
-from enteron.decode.presets import PRESETS
-from enteron.decode.silence import presence_given, speaks, worth_emitting
+from enteron.calibration.calibration import Calibration, Silence
+from enteron.decode.events import DecodedEvent, cut_at_changes, to_annotation
+from enteron.decode.options import PRESETS, require_fitted
+from enteron.decode.pipeline import presence_given, speaks, worth_emitting
 from enteron.errors import ConfigError
 from enteron.labels import LABELS
 from enteron.types import Segment, Unit

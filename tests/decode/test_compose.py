@@ -3,11 +3,18 @@
 import numpy as np
 import pytest
 
-from enteron.calibration.value import Calibration, FrameCalibration, unfitted_thresholds
+from enteron.calibration.calibration import Calibration, FrameCalibration, unfitted_thresholds
 from enteron.decode import PRESETS, decode, preset
 from enteron.decode.events import edge_confidence
-from enteron.decode.options import DecodeOptions, LandmarkOptions, StateMachineOptions
-from enteron.decode.presets import CHALLENGE, CLINICAL, PAPER, TRANSIT
+from enteron.decode.options import (
+    CHALLENGE,
+    CLINICAL,
+    PAPER,
+    TRANSIT,
+    DecodeOptions,
+    LandmarkOptions,
+    StateMachineOptions,
+)
 from enteron.errors import ConfigError, EnteronError
 from enteron.labels import COLUMN, FINDINGS, LABELS, REGIONS
 from enteron.priors import load_priors

@@ -3,10 +3,10 @@
 import numpy as np
 
 from enteron.calibration import Calibration
-from enteron.calibration.fit import fit_calibration
-from enteron.calibration.labelled import Labelled
 from enteron.decode import PRESETS, decode
 from enteron.decode.evidence import base_rates, known_rates
+from enteron.fitting.frames import fit_calibration
+from enteron.fitting.labelled import Labelled
 from enteron.labels import COLUMN, LABELS, REGIONS
 from enteron.priors import load_priors
 from enteron.types import FrameAxis, Scores

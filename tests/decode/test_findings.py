@@ -8,15 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from enteron.decode.evidence import mean_log_odds, median
 from enteron.decode.findings import candidates, median_run, persistence, select
-from enteron.decode.gating import gated
-from enteron.decode.options import FindingOptions
-from enteron.decode.presets import PAPER, TRANSIT
-from enteron.decode.runs import hysteresis, means
-from enteron.decode.smooth import mean_log_odds, median
+from enteron.decode.options import PAPER, TRANSIT, FindingOptions
+from enteron.decode.pipeline import gated
 from enteron.labels import COLUMN, FINDINGS, LABELS, LANDMARKS, REGIONS
 from enteron.priors import load_priors
-from enteron.runs import runs_of
+from enteron.types import hysteresis, means, runs_of
 from tests.decode.making import drawn
 from tests.literal import decoding as literal
 

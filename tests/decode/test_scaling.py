@@ -5,8 +5,7 @@ import pytest
 
 from enteron.decode import PRESETS, decode
 from enteron.decode.findings import Candidate, persistence, select
-from enteron.decode.options import FindingOptions
-from enteron.decode.scaling import scaled_rows, scaled_window
+from enteron.decode.options import FindingOptions, scaled_rows, scaled_window
 from enteron.errors import EnteronError
 from enteron.labels import COLUMN, LABELS, REGIONS
 from enteron.priors import load_priors

@@ -8,11 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from enteron.decode.durations import log_durations
 from enteron.decode.options import SemiMarkovOptions
-from enteron.decode.posterior import border_posterior
-from enteron.decode.semi_markov import best_on, make_problem, solve
-from enteron.decode.transit import semi_markov_transit
+from enteron.decode.regions import (
+    best_on,
+    border_posterior,
+    log_durations,
+    make_problem,
+    semi_markov_transit,
+    solve,
+)
 from enteron.priors import load_priors
 from tests.decode.making import regions_drawn
 

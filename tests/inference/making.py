@@ -4,8 +4,7 @@ import numpy as np
 import torch
 
 from enteron.inference.encoder import Squares
-from enteron.model.backbone import Backbone
-from enteron.model.vit import tiny_backbone
+from enteron.model.backbones import Backbone, tiny_backbone
 from tests.model.making import smooth_images
 
 BLOCKS = 2

@@ -5,13 +5,11 @@ import pytest
 import torch
 
 from enteron.errors import EnteronError, ModelError
-from enteron.inference.runtimes import choose as choosing
-from enteron.inference.runtimes.choose import choose, make_encoder
-from enteron.inference.runtimes.drift import drift
-from enteron.inference.runtimes.samples import phantom_squares
-from enteron.inference.runtimes.trial import Limits, compare
+from enteron.inference import runtimes as choosing
+from enteron.inference.runtimes import Limits, choose, compare, drift, make_encoder
+from enteron.inference.trial_pictures import phantom_squares
+from enteron.model.backbones import tiny_backbone
 from enteron.model.preprocessing import Preprocessing
-from enteron.model.vit import tiny_backbone
 from tests.inference.making import squares
 
 PICTURES = squares(4)

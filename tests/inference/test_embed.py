@@ -10,10 +10,8 @@ import pytest
 import torch
 
 from enteron.errors import EnteronError, ModelError, StudyError
-from enteron.inference.embed import EmbedOptions, EmbedTimes, embed_study
-from enteron.inference.store import UNREADABLE, open_embeddings
-from enteron.inference.unfinished import started_key
-from enteron.inference.views import PLAIN
+from enteron.inference.embed import PLAIN, EmbedOptions, EmbedTimes, embed_study
+from enteron.inference.store import UNREADABLE, open_embeddings, started_key
 from enteron.study import open_study
 from enteron.study.picture import encode_png
 from tests.conftest import ROOT

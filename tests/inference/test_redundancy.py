@@ -3,8 +3,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from enteron.inference.embed import EmbedOptions, embed_study
-from enteron.inference.redundancy import BLOCK, PATCH, Twins, distance, thumbnail
+from enteron.inference.embed import (
+    BLOCK,
+    PATCH,
+    EmbedOptions,
+    Twins,
+    distance,
+    embed_study,
+    thumbnail,
+)
 from enteron.study import open_study
 from tests.inference.stub import StubEncoder
 from tests.making import write_frames

@@ -9,14 +9,16 @@ import torch
 from onnx import numpy_helper
 
 from enteron.errors import EnteronError, ModelError
-from enteron.inference.runtimes import cache
-from enteron.inference.runtimes.choose import candidates, default_runtime, make_encoder
-from enteron.inference.runtimes.drift import drift
-from enteron.inference.runtimes.export import export_graph
-from enteron.inference.runtimes.onnx_runtime import OnnxEncoder
-from enteron.inference.runtimes.openvino_runtime import openvino_installed
-from enteron.inference.runtimes.quantise import quantise_graph, quantise_weight, shifted_graph
-from enteron.model.lite import lite_backbone
+from enteron.inference import onnx_graph as cache
+from enteron.inference.onnx_graph import (
+    export_graph,
+    quantise_graph,
+    quantise_weight,
+    shifted_graph,
+)
+from enteron.inference.onnx_runtime import OnnxEncoder, openvino_installed
+from enteron.inference.runtimes import candidates, default_runtime, drift, make_encoder
+from enteron.model.backbones import lite_backbone
 from tests.inference.making import BLOCKS, small_vit, squares
 from tests.model.making import FakeBackbone
 

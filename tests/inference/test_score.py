@@ -4,13 +4,13 @@ import torch
 
 from enteron.errors import ModelError
 from enteron.inference.embed import EmbedOptions, embed_study
-from enteron.inference.runtimes.choose import make_encoder
+from enteron.inference.runtimes import make_encoder
 from enteron.inference.score import probe_effect, score_study
 from enteron.inference.store import UNREADABLE, Embeddings, Probe, StoreKey, StoreRecord
 from enteron.labels import LABELS
+from enteron.model.network import start_network
 from enteron.model.options import ModelOptions
-from enteron.model.start import start_network
-from enteron.model.windows import window_rows
+from enteron.model.preprocessing import window_rows
 from enteron.study import open_study
 from tests.making import write_frames
 

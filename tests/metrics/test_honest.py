@@ -9,11 +9,9 @@ from hypothesis import strategies as st
 
 from enteron.errors import SubmissionError, UnitError
 from enteron.labels import COLUMN
-from enteron.metrics.bootstrap import StudyBootstrap
-from enteron.metrics.evaluation import EvaluationOptions, evaluate
+from enteron.metrics.evaluation import EvaluationOptions, StudyBootstrap, evaluate, summarise
 from enteron.metrics.honest import detect_by_overlap
-from enteron.metrics.spans import flatten, merge_touching
-from enteron.metrics.summary import summarise
+from enteron.metrics.official import flatten, merge_touching
 from enteron.types import Annotation, Event, FrameUnit, Segment, Unit
 
 

@@ -3,7 +3,8 @@
 import torch
 from torch import nn
 
-from enteron.model.backbone import Backbone, BackboneSpec
+from enteron.model.backbones import Backbone
+from enteron.model.options import BackboneSpec
 from enteron.model.preprocessing import Preprocessing
 
 

@@ -12,8 +12,8 @@ from safetensors.torch import load_file, save_file
 from enteron.errors import ConfigError, ModelError
 from enteron.labels import LABELS, prompt
 from enteron.model.biomedclip import REPOSITORY, biomedclip, fetch
+from enteron.model.network import start_network
 from enteron.model.options import ModelOptions
-from enteron.model.start import start_network
 from tests.model.bundles import (
     FULL,
     SMALL,

@@ -8,10 +8,9 @@ import torch
 
 from enteron.errors import ModelError
 from enteron.model import torchvision_operators
-from enteron.model.differential import DifferentialAttention, make_differential
+from enteron.model.backbones import DifferentialAttention, make_differential, tiny_backbone
+from enteron.model.network import start_network
 from enteron.model.options import ModelOptions
-from enteron.model.start import start_network
-from enteron.model.vit import tiny_backbone
 from tests.literal.equations import dot, times
 from tests.model.making import smooth_images
 

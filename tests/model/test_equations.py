@@ -6,12 +6,18 @@ import numpy as np
 import pytest
 import torch
 
-from enteron.model.head import AnatomyContextHead, Excitation, Pathology
-from enteron.model.network import Network
+from enteron.model.network import (
+    AnatomyContextHead,
+    Excitation,
+    LocalDifferencing,
+    Network,
+    Pathology,
+    Prototypes,
+    TemporalFeatures,
+    TextContrast,
+    temporal_features,
+)
 from enteron.model.options import ModelOptions
-from enteron.model.prototypes import Prototypes
-from enteron.model.temporal import LocalDifferencing, TemporalFeatures, temporal_features
-from enteron.model.text import TextContrast
 from tests.literal import equations
 from tests.model.making import FakeBackbone
 

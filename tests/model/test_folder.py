@@ -9,10 +9,10 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from enteron.errors import ModelError
+from enteron.folders.model import load_model, read_record, save_model
 from enteron.labels import LABELS
-from enteron.model.folder import load_model, read_record, save_model
+from enteron.model.network import start_network
 from enteron.model.options import ModelOptions
-from enteron.model.start import start_network
 from tests.model.bundles import SMALL, make_bundle
 from tests.model.making import smooth_images
 

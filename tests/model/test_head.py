@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from enteron.model.head import AnatomyContextHead, Pathology
-from enteron.model.temporal import TemporalFeatures
+from enteron.model.network import AnatomyContextHead, Pathology, TemporalFeatures
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from enteron.errors import EnteronError
-from enteron.model.lite0 import FEATURES, INPUT, _renamed, lite0
+from enteron.model.backbones import FEATURES, LITE_SIZE, _renamed, lite0
 
 
 @pytest.fixture(scope="module")
@@ -16,7 +16,7 @@ def network():
 def test_features_are_finite_and_tell_pictures_apart(network):
     rng = np.random.default_rng(0)
     smooth = torch.from_numpy(rng.normal(size=(2, 3, 7, 7)).astype(np.float32))
-    images = torch.nn.functional.interpolate(smooth, size=INPUT, mode="bilinear")
+    images = torch.nn.functional.interpolate(smooth, size=LITE_SIZE, mode="bilinear")
     with torch.inference_mode():
         features = network(images)
         alone = network(images[1:])

@@ -4,14 +4,12 @@ import numpy as np
 import pytest
 import torch
 
-from enteron.config import make_options
 from enteron.errors import ConfigError, EnteronError, ModelError
 from enteron.labels import LABELS
-from enteron.model.network import Network
+from enteron.model.network import Network, start_network
 from enteron.model.options import ModelOptions
-from enteron.model.preprocessing import flipped
-from enteron.model.start import start_network
-from enteron.model.windows import window_rows
+from enteron.model.preprocessing import flipped, window_rows
+from enteron.options import make_options
 from tests.model.making import FakeBackbone, smooth_images
 
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from enteron.model.temporal import LocalDifferencing, temporal_features
+from enteron.model.network import LocalDifferencing, temporal_features
 
 
 @pytest.fixture

@@ -11,15 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from enteron.datasets.galar import find_studies, read_challenge_file
+from enteron.datasets.inspection import inspect
+from enteron.datasets.label_table import read_label_table, truth_events
+from enteron.datasets.submission import read_submission
 from enteron.errors import EnteronError
-from enteron.galar.catalogue import find_studies
-from enteron.galar.inspection import inspect
-from enteron.galar.submission import read_submission
-from enteron.galar.table import read_label_table
-from enteron.galar.testset import read_challenge_file
-from enteron.galar.truth import truth_events
-from enteron.phantom.dataset import make_studies
-from enteron.phantom.plan import PhantomOptions, StudyPlan
+from enteron.phantom.dataset import PhantomOptions, StudyPlan, make_studies
 from enteron.priors import load_priors
 from enteron.types import Unit
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from enteron.errors import EnteronError, LabelError
 from enteron.labels import COLUMN, FINDINGS, LANDMARKS, REGIONS
-from enteron.phantom.device import DEVICE
+from enteron.phantom.camera import DEVICE
 from enteron.phantom.film import Film
 from enteron.phantom.motion import STALL
 from enteron.study.picture import encode_png

@@ -1,13 +1,7 @@
 import numpy as np
 
 from enteron.phantom.motion import wander
-from enteron.phantom.noise import (
-    branching_lines,
-    fractal_noise,
-    look_up,
-    smooth_noise,
-    wrapped_blur,
-)
+from enteron.phantom.wall import branching_lines, fractal_noise, look_up, smooth_noise, wrapped_blur
 
 
 def seam(tile: np.ndarray) -> float:

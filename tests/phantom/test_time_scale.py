@@ -1,7 +1,7 @@
 import pytest
 
 from enteron.errors import StudyError
-from enteron.phantom.plan import PhantomOptions, StudyPlan
+from enteron.phantom.dataset import PhantomOptions, StudyPlan
 from enteron.phantom.time_scale import FILE, frames_per_row_of, read_frames_per_row
 from enteron.priors import load_priors
 

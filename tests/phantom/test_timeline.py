@@ -12,10 +12,9 @@ from enteron.errors import EnteronError
 from enteron.labels import COLUMN, FINDINGS, LANDMARKS, REGIONS
 from enteron.phantom.timeline import Timeline, TimelineOptions, draw_timeline, study_seed
 from enteron.priors import load_priors, save_priors
-from enteron.priors.fit import fit_observed
-from enteron.priors.observed import from_matrix
-from enteron.priors.sizes import shrunk
-from enteron.runs import runs_of
+from enteron.priors.fit import fit_observed, from_matrix
+from enteron.priors.statistics import shrunk
+from enteron.types import runs_of
 
 PRIORS = load_priors()
 ALWAYS = TimelineOptions(rarity=0, complete=True)

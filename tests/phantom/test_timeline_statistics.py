@@ -15,12 +15,9 @@ import pytest
 from enteron.labels import COLUMN, FINDINGS, LABELS, LANDMARK_BETWEEN, LANDMARKS, REGIONS
 from enteron.phantom.timeline import TimelineOptions, draw_timeline, study_seed
 from enteron.priors import Priors, load_priors
-from enteron.priors.fit import fit_priors
-from enteron.priors.fit_landmarks import changes, place_of
-from enteron.priors.latent import both
-from enteron.priors.observed import Observed, from_matrix
-from enteron.runs import runs_of
-from enteron.types import Annotation, IndexUnit, Segment, Unit
+from enteron.priors.fit import Observed, changes, fit_priors, from_matrix, place_of
+from enteron.priors.statistics import both
+from enteron.types import Annotation, IndexUnit, Segment, Unit, runs_of
 
 Z = 4.0
 STUDIES = 500  # of natural length

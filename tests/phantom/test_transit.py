@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from enteron.labels import REGIONS
-from enteron.phantom.timeline import study_seed
-from enteron.phantom.timeline.transit import Transit, draw_transit, scale_to_rows
+from enteron.phantom.timeline import Transit, draw_transit, scale_to_rows, study_seed
 from enteron.priors import load_priors
 
 PRIORS = load_priors()

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from enteron.decode.events import DecodedEvent
-from enteron.decode.reading_folder import write_reading, write_run
+from enteron.folders.reading import write_reading, write_run
 from enteron.labels import COLUMN, LABELS
 from enteron.report.pictures import choose_pictures, save_pictures
 from enteron.study import open_study

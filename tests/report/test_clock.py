@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from enteron.folders.reading import RunFacts
 from enteron.report.clock import Clock, counted, duration, stamp
-from enteron.report.run import RunFacts
 from enteron.types import FrameAxis, Scores, Unit
 
 

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from enteron.folders.reading import RunFacts
 from enteron.labels import LABELS
 from enteron.report.clock import Clock
-from enteron.report.curves import curve_data, frame_runs, quantised, time_knots
-from enteron.report.run import RunFacts
+from enteron.report.timeline import curve_data, frame_runs, quantised, time_knots
 from enteron.types import FrameAxis, Scores, Unit
 
 

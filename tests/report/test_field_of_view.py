@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 import pytest
 
-from enteron.phantom import device
+from enteron.phantom import camera as device
 from enteron.report.field_of_view import field_of_view, masked
 from enteron.report.pictures import _small
 from tests.conftest import ROOT

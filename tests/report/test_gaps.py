@@ -4,8 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from enteron.report.gaps import gaps_of, longest
-from enteron.types import FrameAxis
+from enteron.types import FrameAxis, gaps_of, longest
 
 
 @given(

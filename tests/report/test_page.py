@@ -11,11 +11,10 @@ import pytest
 
 from enteron.decode.events import DecodedEvent
 from enteron.errors import EnteronError
+from enteron.folders.reading import load_reading
 from enteron.labels import LABELS
 from enteron.report import write_report
-from enteron.report.page import embedded_json
-from enteron.report.stored import load_reading
-from enteron.report.writing import calibrated_scores
+from enteron.report.page import calibrated_scores, embedded_json
 from enteron.types import Annotation, Segment, Unit
 from tests.report.making import EVENTS, RUN, edit_json, scores_for, write_folder
 

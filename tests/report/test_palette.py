@@ -3,7 +3,7 @@
 import pytest
 
 from enteron.labels import COLOURS, LABELS
-from enteron.report.palette import (
+from enteron.report.page import (
     DARK_PAPER,
     ENOUGH,
     LIGHT_PAPER,

@@ -10,11 +10,11 @@ import pytest
 from enteron.decode.events import DecodedEvent
 from enteron.errors import EnteronError
 from enteron.labels import COLUMN, FINDINGS
-from enteron.report.album import load_album
 from enteron.report.pictures import (
     MOST_EVENTS,
     MOST_NEIGHBOURS,
     choose_pictures,
+    load_album,
     picture_order,
     read_index,
     save_pictures,

@@ -5,10 +5,10 @@ import json
 import polars as pl
 import pytest
 
-from enteron.decode.score_file import write_scores
 from enteron.errors import EnteronError
+from enteron.folders.reading import load_reading
+from enteron.folders.scores import write_scores
 from enteron.report import write_report
-from enteron.report.stored import load_reading
 from enteron.types import Unit
 from tests.report.making import EVENTS, edit_json, scores_for, write_folder
 

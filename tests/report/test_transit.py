@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 
 from enteron.decode.events import DecodedEvent
+from enteron.folders.reading import RunFacts
 from enteron.labels import REGIONS
 from enteron.report.clock import Clock
-from enteron.report.gaps import gaps_of
-from enteron.report.run import RunFacts
 from enteron.report.transit import Outcome, transit_panel
-from enteron.types import FrameAxis, Scores, Unit
+from enteron.types import FrameAxis, Scores, Unit, gaps_of
 
 LETTERS = dict(zip("mesic", REGIONS, strict=True))
 

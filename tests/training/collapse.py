@@ -12,7 +12,7 @@ import torch
 from torch.nn.functional import binary_cross_entropy_with_logits, normalize
 
 from enteron.labels import ANATOMY, LABELS
-from enteron.model.prototypes import Prototypes
+from enteron.model.network import Prototypes
 from enteron.training.losses import angular_separation
 
 FRAMES = 2000

@@ -8,15 +8,14 @@ import torch
 from enteron.labels import COLUMN, LABELS, REGIONS
 from enteron.model.network import Network
 from enteron.model.options import ModelOptions
-from enteron.teaching.company import Silence
-from enteron.teaching.figures import judge
+from enteron.progress import Silence
 from enteron.training.batches import Source
-from enteron.training.loop import Judge, Training
+from enteron.training.distributed import Processes
+from enteron.training.features import StoredStudy, StoredWindows
+from enteron.training.loop import Judge, Training, Watcher
 from enteron.training.options import TrainingOptions
-from enteron.training.processes import Processes
-from enteron.training.samples import StudySamples
-from enteron.training.stored import StoredStudy, StoredWindows
-from enteron.training.watching import Watcher
+from enteron.training.run import judge
+from enteron.training.sampling import StudySamples
 from tests.model.making import FakeBackbone
 
 MODEL = {"backbone": "vit-tiny"}

@@ -9,10 +9,10 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
-from enteron.teaching.company import Silence
+from enteron.progress import Silence
+from enteron.training.distributed import joined
+from enteron.training.loop import Step
 from enteron.training.options import TrainingOptions
-from enteron.training.processes import joined
-from enteron.training.watching import Step
 from tests.training.making import small_training
 
 

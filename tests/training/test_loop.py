@@ -9,19 +9,18 @@ import torch
 from enteron.errors import ConfigError, TrainingError
 from enteron.labels import COLUMN
 from enteron.model.network import Network
-from enteron.teaching.company import Silence
-from enteron.teaching.figures import judge
+from enteron.progress import Silence
+from enteron.training.augmentation import mix, mixing_share
 from enteron.training.batches import Draw
-from enteron.training.checkpoint import FILE, read_progress
-from enteron.training.history import EpochRecord, Figures, History
+from enteron.training.checkpoint import FILE, EpochRecord, Figures, History, read_progress
+from enteron.training.distributed import Processes
+from enteron.training.features import StoredWindows
+from enteron.training.learner import rate_factor
+from enteron.training.loop import Step
 from enteron.training.losses import positive_weights, total_loss
-from enteron.training.mixup import mix, mixing_share
 from enteron.training.options import TrainingOptions
-from enteron.training.processes import Processes
-from enteron.training.sampler import Sampler
-from enteron.training.schedule import rate_factor
-from enteron.training.stored import StoredWindows
-from enteron.training.watching import Step
+from enteron.training.run import judge
+from enteron.training.sampling import Sampler
 from tests.training.making import (
     small_network,
     small_options,

@@ -5,18 +5,18 @@ import pytest
 import torch
 
 from enteron.errors import StudyError
+from enteron.model.network import start_network
 from enteron.model.options import ModelOptions
 from enteron.model.preprocessing import Preprocessing
-from enteron.model.start import start_network
+from enteron.progress import Silence
 from enteron.study import open_study
-from enteron.teaching.company import Silence
-from enteron.teaching.figures import judge
 from enteron.training.augmentation import Augmentation
 from enteron.training.batches import Draw
 from enteron.training.loop import Training
 from enteron.training.options import AugmentationOptions, TrainingOptions
 from enteron.training.pictures import ClipOptions, PictureClips
-from enteron.training.samples import Samples, StudySamples
+from enteron.training.run import judge
+from enteron.training.sampling import Samples, StudySamples
 from tests.making import number_of, write_frames
 from tests.training.making import some_labels
 

@@ -6,8 +6,7 @@ from importlib.resources import files
 import pytest
 
 from enteron.errors import ConfigError
-from enteron.training.options import TrainingOptions
-from enteron.training.recipes import recipe
+from enteron.training.options import TrainingOptions, recipe
 from tests.conftest import ROOT
 
 

@@ -9,13 +9,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from enteron.model import torchvision_operators
-from enteron.training.augmentation import Augmentation
-from enteron.training.averaging import Average, trained_tensors
-from enteron.training.mixup import mix, mixing_share
+from enteron.training.augmentation import (
+    COLOURS,
+    HUE,
+    Augmentation,
+    coloured,
+    mix,
+    mixing_share,
+    turned,
+)
+from enteron.training.learner import (
+    Average,
+    make_optimiser,
+    rate_factor,
+    set_rates,
+    trained_tensors,
+)
 from enteron.training.options import AugmentationOptions, ScheduleOptions
-from enteron.training.pixels import COLOURS, HUE, coloured, turned
-from enteron.training.randomness import generator, seed_of
-from enteron.training.schedule import make_optimiser, rate_factor, set_rates
+from enteron.training.sampling import generator, seed_of
 from tests.training.making import small_network, small_options
 
 

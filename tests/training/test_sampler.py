@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from enteron.labels import COLUMN, LABELS
 from enteron.training.options import SamplerOptions
-from enteron.training.sampler import Sampler, oversampling, sample_weights, share
+from enteron.training.sampling import Sampler, oversampling, sample_weights, share
 
 
 def labels_of(*rows: tuple[str, ...]) -> np.ndarray:

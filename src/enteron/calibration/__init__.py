@@ -1,6 +1,5 @@
-"""Calibration: scores of a model made into probabilities, and the thresholds that go with them."""
+"""Calibration: what a model's scores mean, and the thresholds that go with them."""
 
-from enteron.calibration.store import load_calibration, save_calibration
-from enteron.calibration.value import Calibration, FrameCalibration
+from enteron.calibration.calibration import Calibration, FrameCalibration
 
-__all__ = ["Calibration", "FrameCalibration", "load_calibration", "save_calibration"]
+__all__ = ["Calibration", "FrameCalibration"]

@@ -25,9 +25,9 @@ def calibrate(
     Writes calibration.json into the model folder. Features of studies that are not stored yet are
     made and kept. Example: [bold]enteron calibrate model data[/bold]
     """
-    from enteron.calibrating import calibrate_model
+    from enteron.cli.console import console, number, table
     from enteron.cli.read import Bars
-    from enteron.cli.show import console, number, table
+    from enteron.fitting.calibrate import calibrate_model
 
     done = calibrate_model(
         model, data, part=split, budget=budget, features=features, progress=Bars()

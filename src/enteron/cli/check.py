@@ -19,10 +19,10 @@ def check(
 
     Exit code 1 when there is a problem. Example: [bold]enteron check /data/galar[/bold]
     """
-    from enteron.cli.show import progress
+    from enteron.cli.console import progress
+    from enteron.datasets.galar import find_studies
+    from enteron.datasets.inspection import inspect
     from enteron.errors import StudyError
-    from enteron.galar.catalogue import find_studies
-    from enteron.galar.inspection import inspect
 
     entries = find_studies(root)
     if not entries:
@@ -44,7 +44,7 @@ def check(
 
 
 def _print(reports: list, problems: int) -> None:
-    from enteron.cli.show import NONE, console, table
+    from enteron.cli.console import NONE, console, table
 
     out = console()
     made = table(

@@ -44,13 +44,14 @@ def decode(
     """
     import time
 
-    from enteron.calibration import Calibration, load_calibration
-    from enteron.config import load_options
+    from enteron.calibration import Calibration
     from enteron.decode import DecodeOptions
     from enteron.decode import decode as decoded
     from enteron.decode import preset as preset_options
-    from enteron.decode.reading_folder import write_reading, write_run
-    from enteron.decode.score_file import read_scores
+    from enteron.folders.model import load_calibration
+    from enteron.folders.reading import write_reading, write_run
+    from enteron.folders.scores import read_scores
+    from enteron.options import load_options
 
     options = preset_options(preset) if config is None else load_options(DecodeOptions, config)
     calibration = Calibration() if model is None else load_calibration(model)
@@ -79,7 +80,7 @@ def decode(
 
 
 def _say(study: str, unit: str, events: list, *, calibrated: bool) -> None:
-    from enteron.cli.show import NONE, console, number, table
+    from enteron.cli.console import NONE, console, number, table
 
     made = table(f"Study {study}: {len(events)} events", "label", "start", "stop", "score", "in")
     for event in events[:30]:
@@ -109,9 +110,9 @@ def _hash(model: Path | None) -> str | None:
         return None
     import hashlib
 
-    from enteron.calibration.store import FILE
+    from enteron.folders.model import CALIBRATION
 
-    path = model / FILE if model.is_dir() else model
+    path = model / CALIBRATION if model.is_dir() else model
     return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
 
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from enteron.demonstration import Row, Told
-    from enteron.teaching.company import Company
+    from enteron.demo import Row, Told
+    from enteron.progress import Company
 
 
 def demo(
@@ -27,7 +27,7 @@ def demo(
     Takes some minutes on two cores and needs nothing but the package. Run again, it keeps what it
     made. Example: [bold]enteron demo --out demo[/bold]
     """
-    from enteron.demonstration import DemoOptions, demonstrate
+    from enteron.demo import DemoOptions, demonstrate
 
     options = DemoOptions(seed=seed)
     if quick:
@@ -60,20 +60,20 @@ class _Teller:
         return Bars().stage(name, total)
 
     def company(self) -> "AbstractContextManager[Company]":
-        from enteron.cli.lessons import Spectator
+        from enteron.cli.console import Spectator
 
         return Spectator()
 
     def counted(self, sizes: Iterator[int], total: int, what: str) -> None:
-        from enteron.cli.show import counted
+        from enteron.cli.console import counted
 
         for _ in counted(sizes, total, what, "frames"):
             pass
 
 
 def _show(told: "Told") -> None:
+    from enteron.cli.console import console
     from enteron.cli.read import show
-    from enteron.cli.show import console
 
     typer.echo()
     show(told.reading)
@@ -95,7 +95,7 @@ def _show(told: "Told") -> None:
 def _table(rows: "tuple[Row, ...]"):  # noqa: ANN202 (rich's table, imported lazily)
     import numpy as np
 
-    from enteron.cli.show import number, table, with_interval
+    from enteron.cli.console import number, table, with_interval
 
     studies = len(rows[0].evaluation.studies)
     made = table(

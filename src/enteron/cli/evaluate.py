@@ -25,11 +25,9 @@ def evaluate(
 
     Example: [bold]enteron evaluate truth.json prediction.json[/bold]
     """
-    from enteron.galar.any_truth import read_truth
-    from enteron.galar.submission import read_events
-    from enteron.metrics.evaluation import EvaluationOptions
+    from enteron.datasets.submission import read_events, read_truth
+    from enteron.metrics.evaluation import EvaluationOptions, summarise
     from enteron.metrics.evaluation import evaluate as compare
-    from enteron.metrics.summary import summarise
 
     options = EvaluationOptions(rate=rate)
     figures = summarise(compare(read_truth(truth, unit), read_events(prediction, unit), options))
@@ -41,7 +39,7 @@ def evaluate(
 
 def print_figures(figures: dict[str, Any]) -> None:
     """The figures as tables, the honest ones around the official one."""
-    from enteron.cli.show import console
+    from enteron.cli.console import console
 
     out = console()
     for warning in figures["warnings"]:
@@ -62,7 +60,7 @@ def print_figures(figures: dict[str, Any]) -> None:
 
 
 def _headline(figures: dict[str, Any]) -> Any:
-    from enteron.cli.show import table, with_interval
+    from enteron.cli.console import table, with_interval
 
     counts = figures["counts"]
     made = table(
@@ -93,7 +91,7 @@ def _headline(figures: dict[str, Any]) -> Any:
 
 
 def _findings(figures: dict[str, Any]) -> Any:
-    from enteron.cli.show import table, with_interval
+    from enteron.cli.console import table, with_interval
 
     made = table(
         "Findings", "", "recall", "precision", "false alarms / h", "found", "of", "predicted"
@@ -113,7 +111,7 @@ def _rate_note(figures: dict[str, Any]) -> str:
 
 
 def _boundaries(figures: dict[str, Any]) -> Any:
-    from enteron.cli.show import number, table
+    from enteron.cli.console import number, table
 
     made = table(
         f"Region onsets, error in {figures['unit']}s",
@@ -136,7 +134,7 @@ def _boundaries(figures: dict[str, Any]) -> Any:
 
 
 def _labels(figures: dict[str, Any]) -> Any:
-    from enteron.cli.show import number, table
+    from enteron.cli.console import number, table
 
     made = table(
         "Labels (AP at 0.5)",
@@ -164,7 +162,7 @@ def _labels(figures: dict[str, Any]) -> Any:
 
 
 def _videos(figures: dict[str, Any]) -> Any:
-    from enteron.cli.show import number, table
+    from enteron.cli.console import number, table
 
     made = table(
         "Studies (mAP at 0.5)",

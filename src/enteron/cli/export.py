@@ -37,8 +37,8 @@ def export(
 
     Example: [bold]enteron export reading --format label-studio --video /data/study.mp4[/bold]
     """
-    from enteron.export.label_studio import write_label_studio
-    from enteron.report.stored import load_reading
+    from enteron.folders.label_studio import write_label_studio
+    from enteron.folders.reading import load_reading
 
     assert format is Format.LABEL_STUDIO
     reading = load_reading(folder, scores)

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from enteron.cli.choices import Device
+from enteron.cli.console import Device
 
 
 def phantom(
@@ -43,7 +43,7 @@ def phantom(
     """
     import time
 
-    from enteron.cli.show import counted
+    from enteron.cli.console import counted
     from enteron.phantom.dataset import PhantomOptions, frames_to_make, make_studies
 
     options = PhantomOptions(

@@ -39,7 +39,7 @@ def fit(
 
     Example: enteron priors fit events.json --out priors.json
     """
-    from enteron.galar.submission import read_events
+    from enteron.datasets.submission import read_events
     from enteron.priors import save_priors
     from enteron.priors.fit import fit_priors
     from enteron.types import Annotation, IndexUnit, Unit

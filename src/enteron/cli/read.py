@@ -54,7 +54,7 @@ def read(
     report.html and run.json. A killed run goes on when it is started again.
     Example: [bold]enteron read study.mp4 --model model[/bold]
     """
-    from enteron.inference.redundancy import LIMIT
+    from enteron.inference.embed import LIMIT
     from enteron.phantom.time_scale import frames_per_row_of
     from enteron.reading import Reader, ReadOptions, studies_under, write_together
     from enteron.study import open_study
@@ -88,8 +88,8 @@ def read(
 
 def _truths(truth: Path | None, names: list[str]) -> "dict[str, Annotation[FrameUnit]]":
     """The annotation of the studies that will be read, before the long work begins."""
+    from enteron.datasets.submission import read_truth
     from enteron.errors import LabelError
-    from enteron.galar.any_truth import read_truth
     from enteron.types import Annotation, Unit
 
     if truth is None:
@@ -115,7 +115,7 @@ class Bars:
 
     @contextmanager
     def stage(self, name: str, total: int) -> Iterator[Callable[[int], None]]:
-        from enteron.cli.show import bar
+        from enteron.cli.console import bar
 
         with bar(self._prefix + _WORDS.get(name, name), total, "frames") as advance:
             yield advance
@@ -123,7 +123,7 @@ class Bars:
 
 def show(reading: "Reading") -> None:
     """What a physician wants to know first: where the capsule was, and what to look at."""
-    from enteron.cli.show import NONE, console, number, table
+    from enteron.cli.console import NONE, console, number, table
     from enteron.labels import LABELS, REGIONS
 
     out = console()

@@ -32,8 +32,8 @@ def report(
 
     Example: [bold]enteron report reading --truth truth.json[/bold]
     """
+    from enteron.folders.reading import load_reading
     from enteron.report import write_report
-    from enteron.report.stored import load_reading
 
     reading = load_reading(folder, scores)
     annotation = None if truth is None else _annotation(truth, reading.study)
@@ -51,7 +51,7 @@ def report(
 
 def _annotation(truth: Path, study: str) -> Annotation[FrameUnit]:
     """The annotation of the study that was read."""
-    from enteron.galar.any_truth import read_truth
+    from enteron.datasets.submission import read_truth
 
     known = {annotation.study: annotation for annotation in read_truth(truth, Unit.FRAME)}
     if study not in known:

@@ -52,9 +52,8 @@ def train(
     model/training/training.html. Several processes:
     [bold]torchrun --nproc-per-node 2 -m enteron train data --out model[/bold]
     """
-    from enteron.cli.lessons import Spectator
-    from enteron.teaching.folder import is_finished
-    from enteron.teaching.plan import Request, make_plan
+    from enteron.cli.console import Spectator
+    from enteron.training.plan import Request, is_finished, make_plan
 
     if resume and is_finished(out):
         typer.echo(f"{out.name} is finished: there is nothing to resume.")
@@ -62,7 +61,7 @@ def train(
     options = _options(out, resume, preset, config, seed, epochs)
     with Spectator() as spectator:
         plan = make_plan(Request(data, out, options, split, features, resume), spectator)
-        from enteron.teaching.run import PAGE, teach  # torch, which bad input need not wait for
+        from enteron.training.run import PAGE, teach
 
         best = teach(plan, spectator)
         found = best.figures
@@ -83,8 +82,8 @@ def _options(
     epochs: int | None,
 ) -> "TrainingOptions":
     """The preset's with changes; of an interrupted training its own, when nothing is asked for."""
-    from enteron.teaching.folder import begun, is_begun
-    from enteron.training.recipes import recipe
+    from enteron.training.options import recipe
+    from enteron.training.plan import begun, is_begun
 
     given = {"seed": seed, "epochs": epochs}
     changes = {name: value for name, value in given.items() if value is not None}

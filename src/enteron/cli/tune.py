@@ -31,14 +31,12 @@ def tune(
     Every figure is of studies that its options were not fitted on. What is written with --out is
     fitted on all of them. Example: [bold]enteron tune scores truth.json --out model[/bold]
     """
-    from enteron.calibration.store import FILE, save_calibration
-    from enteron.cli.show import progress
-    from enteron.galar.any_truth import read_truth
-    from enteron.metrics.evaluation import evaluate
-    from enteron.metrics.summary import summarise
+    from enteron.cli.console import progress
+    from enteron.datasets.submission import read_truth
+    from enteron.fitting.decoder import FitOptions, cross_validate, fit_decoder
+    from enteron.folders.model import CALIBRATION, save_calibration
+    from enteron.metrics.evaluation import evaluate, summarise
     from enteron.priors import load_priors
-    from enteron.tuning import FitOptions, fit_decoder
-    from enteron.tuning.validation import cross_validate
     from enteron.types import Annotation, FrameUnit
 
     labelled, known = _studies(scores, read_truth(truth, unit), unit)
@@ -55,17 +53,17 @@ def tune(
         _print(figures, kappas, len(labelled), folds)
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
-        save_calibration(fit_decoder(labelled, priors, options), out / FILE)
+        save_calibration(fit_decoder(labelled, priors, options), out / CALIBRATION)
         if not as_json:
-            typer.echo(f"{FILE}: fitted on all {len(labelled)} studies")
+            typer.echo(f"{CALIBRATION}: fitted on all {len(labelled)} studies")
 
 
 def _studies(folder: Path, truth: list, unit: Unit) -> tuple[list, list]:
     """Scores beside the truth of the same study, both in frames."""
-    from enteron.calibration.labelled import Labelled, label_rows
-    from enteron.cli.show import progress
-    from enteron.decode.score_file import find_score_files, read_scores
+    from enteron.cli.console import progress
     from enteron.errors import LabelError, UnitError
+    from enteron.fitting.labelled import Labelled, label_rows
+    from enteron.folders.scores import find_score_files, read_scores
     from enteron.types import Annotation
 
     files = find_score_files(folder)
@@ -91,7 +89,7 @@ def _studies(folder: Path, truth: list, unit: Unit) -> tuple[list, list]:
 
 
 def _print(figures: dict[str, Any], kappas: list, studies: int, folds: int) -> None:
-    from enteron.cli.show import console, number, table, with_interval
+    from enteron.cli.console import console, number, table, with_interval
 
     made = table(
         f"{studies} studies, {folds} folds: each study decoded with what others taught",

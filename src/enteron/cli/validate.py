@@ -17,12 +17,12 @@ def validate(
 
     Example: [bold]enteron validate submission.json[/bold]
     """
-    from enteron.galar.submission import foreign_fields, read_submission, require_same_studies
+    from enteron.datasets.submission import foreign_fields, read_submission, require_same_studies
     from enteron.types import Unit
 
     annotations = read_submission(prediction)
     if truth is not None:
-        from enteron.galar.any_truth import read_truth
+        from enteron.datasets.submission import read_truth
 
         known = read_truth(truth, Unit.FRAME)
         require_same_studies((a.study for a in known), (a.study for a in annotations))

@@ -1,18 +1,18 @@
 """Findings: candidate stretches, their persistence, and the limits on them."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from enteron.decode.options import FindingOptions
-from enteron.decode.runs import hysteresis, means
-from enteron.decode.scaling import scaled_rows
-from enteron.decode.smooth import mean_log_odds, median
+from enteron.calibration.calibration import Calibration
+from enteron.decode.evidence import mean_log_odds, median
+from enteron.decode.options import FindingOptions, scaled_rows
 from enteron.labels import COLUMN, FINDINGS
 from enteron.priors import Priors
-from enteron.runs import Runs
+from enteron.types import Runs, hysteresis, means
 
 DEFAULT_LOW = 0.7  # the paper: l_c = 0.7 h_c
 
@@ -106,3 +106,20 @@ def _passes(
         return True
     shortest = priors.run_lengths(candidate.label).quantile(options.floor)
     return candidate.stop - candidate.start >= scaled_rows(int(shortest), shortening)
+
+
+def log_odds(p: float) -> float:
+    """Log-odds of a probability, finite for 0 and 1."""
+    p = min(max(p, 1e-6), 1 - 1e-6)
+    return math.log(p / (1 - p))
+
+
+def event_confidence(candidate: Candidate, calibration: Calibration) -> float:
+    """Probability that the event touches a true one, learnt on held-out studies from its peak.
+
+    Without a fitted calibration it is the mean probability of the event's rows.
+    """
+    rule = calibration.events.get(candidate.label)
+    if rule is None:
+        return candidate.mean
+    return 1 / (1 + math.exp(-(rule.intercept + rule.slope * log_odds(candidate.peak))))

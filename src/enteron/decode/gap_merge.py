@@ -5,13 +5,11 @@ It is not a preset. It stands in tables to show what a decoder is for.
 
 import numpy as np
 
-from enteron.calibration.logits import calibrated
-from enteron.calibration.value import Calibration
+from enteron.calibration.calibration import Calibration, calibrated
 from enteron.decode.events import DecodedEvent
-from enteron.decode.scaling import scaled_rows
+from enteron.decode.options import scaled_rows
 from enteron.labels import LABELS
-from enteron.runs import runs_of
-from enteron.types import Scores
+from enteron.types import Scores, runs_of
 
 GAP = 15  # rows that the prior submission bridged
 

@@ -8,11 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from enteron.decode.options import LandmarkOptions
-from enteron.decode.runs import hysteresis
-from enteron.decode.transit import RegionStay
+from enteron.decode.regions import RegionStay
 from enteron.labels import LANDMARK_BETWEEN, REGIONS
 from enteron.priors import Priors
-from enteron.runs import Runs
+from enteron.types import Runs, hysteresis
 
 
 @dataclass(frozen=True)

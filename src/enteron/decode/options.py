@@ -1,10 +1,12 @@
 """Options of decoding. Each preset is one value of `DecodeOptions`."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, Field
 
-from enteron.config import Options
+from enteron.calibration.calibration import Calibration
+from enteron.errors import ConfigError, nearest
+from enteron.options import Options
 
 
 def _odd(window: int) -> int:
@@ -122,3 +124,67 @@ class DecodeOptions(Options):
 
     cut: bool = False
     """Write the official file cut at every change of the label set, the most certain first."""
+
+
+PAPER: Final = DecodeOptions(calibration="paper", anatomy="state machine")
+"""Exactly as the paper writes it: for reproducing its results."""
+
+TRANSIT: Final = DecodeOptions(
+    landmarks=LandmarkOptions(method="transition"),
+    findings=FindingOptions(
+        window=None,
+        low=None,
+        threshold="events",
+        floor=0.1,
+        persistence=None,
+        longest=None,
+        most=None,
+    ),
+)
+"""The best events: durations and run lengths as measured, confidence for everything."""
+
+CHALLENGE: Final = TRANSIT.model_copy(update={"silence": True, "cut": True})
+"""For the official score: silent where silence is expected to score better."""
+
+CLINICAL: Final = TRANSIT.model_copy(
+    update={"findings": TRANSIT.findings.model_copy(update={"threshold": "clinical"})}
+)
+"""For a physician: findings within a budget of false alarms per hour."""
+
+PRESETS: Final = {
+    "paper": PAPER,
+    "transit": TRANSIT,
+    "challenge": CHALLENGE,
+    "clinical": CLINICAL,
+}
+
+
+def preset(name: str) -> DecodeOptions:
+    """The options of a preset."""
+    if name not in PRESETS:
+        raise ConfigError(f"there is no preset '{name}'", nearest(name, PRESETS))
+    return PRESETS[name]
+
+
+_REMEDY = "give a model that `enteron calibrate` or `enteron tune` has seen, or use 'transit'"
+
+
+def require_fitted(options: DecodeOptions, calibration: Calibration) -> None:
+    """Refuse options that rest on something that was never fitted."""
+    if options.findings.threshold == "clinical" and not calibration.events:
+        raise ConfigError("thresholds for a budget of false alarms were never fitted", _REMEDY)
+    if options.silence and not calibration.silence:
+        raise ConfigError(
+            "presence and expected AP of labels, for silence, were never fitted", _REMEDY
+        )
+
+
+def scaled_rows(rows: float, shortening: float) -> int:
+    """So many rows of a full-length study, in rows of a shortened one; none stays none."""
+    return max(1, round(rows / shortening)) if rows else 0
+
+
+def scaled_window(rows: int, shortening: float) -> int:
+    """The same for a window, which has a middle: an odd number of rows."""
+    scaled = scaled_rows(rows, shortening)
+    return scaled if scaled % 2 else max(1, scaled - 1)

@@ -12,23 +12,93 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from enteron.config import Options
 from enteron.errors import ModelError, StudyError
 from enteron.inference.encoder import Encoder, Features, Squares
-from enteron.inference.redundancy import Twins
-from enteron.inference.squares import Square, squares
+from enteron.inference.pictures import Square, squares
 from enteron.inference.store import (
     UNREADABLE,
+    Chunk,
     Embeddings,
     Precision,
     Probe,
     StoreKey,
+    UnfinishedStore,
+    make_chunk,
     open_embeddings,
 )
-from enteron.inference.unfinished import Chunk, UnfinishedStore, make_chunk
-from enteron.inference.views import FLIPPED, PLAIN, View
 from enteron.model.options import FEATURES
-from enteron.study.source import Study
+from enteron.options import Options
+from enteron.study.study import Study
+
+BLOCK = 8  # pixels of a square that become one value; noise of single pixels averages out
+PATCH = 4  # values along each side of a patch: 32 pixels
+
+LIMIT = 2.0
+"""Grey levels. A compromise: 1 is safer and saves half as much (`enteron bench redundancy`)."""
+
+Thumbnail = NDArray[np.float32]  # (3, size / 8, size / 8)
+
+
+def thumbnail(square: Squares) -> Thumbnail:
+    """A square (3, size, size) as means over blocks of 8 x 8 pixels."""
+    import cv2
+
+    side = square.shape[1] // BLOCK
+    planes = [cv2.resize(p, (side, side), interpolation=cv2.INTER_AREA) for p in square]
+    return np.stack(planes).astype(np.float32)
+
+
+def distance(one: Thumbnail, other: Thumbnail) -> float:
+    """Largest mean absolute difference over patches of 32 x 32 pixels, in grey levels (0 to 255).
+
+    Patches overlap by half, so that nothing hides between two of them.
+    """
+    import cv2
+
+    difference = np.abs(one - other).mean(axis=0)
+    means = cv2.blur(difference, (PATCH, PATCH), borderType=cv2.BORDER_REPLICATE)
+    half = PATCH // 2
+    return float(means[half::half, half::half].max())
+
+
+class Twins:
+    """Says of each frame in turn whether it is redundant, and to which row."""
+
+    def __init__(self, limit: float) -> None:
+        self._limit = limit
+        self._row = 0
+        self._seen: Thumbnail | None = None
+
+    def twin(self, row: int, square: Squares) -> int:
+        """The row whose embedding this frame may take: an earlier one, or its own."""
+        small = thumbnail(square)
+        if self._seen is None or distance(small, self._seen) > self._limit:
+            self._row, self._seen = row, small
+        return self._row
+
+
+Change = Callable[[Squares, NDArray[np.int64]], Squares]
+
+
+@dataclass(frozen=True)
+class View:
+    """A named change of squares (n, 3, size, size), given with their frame numbers (n,)."""
+
+    name: str  # part of a store's key: another change needs another name
+    change: Change
+
+
+def _same(squares: Squares, frames: NDArray[np.int64]) -> Squares:
+    return squares
+
+
+def _mirrored(squares: Squares, frames: NDArray[np.int64]) -> Squares:
+    return np.ascontiguousarray(squares[..., ::-1])
+
+
+PLAIN = View("plain", _same)
+FLIPPED = View("flipped", _mirrored)
+
 
 _PROBE_EVERY = 100  # redundant frames of which one is encoded all the same
 

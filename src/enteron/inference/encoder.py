@@ -5,6 +5,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from enteron.errors import ModelError
 from enteron.model.preprocessing import Preprocessing
 
 Squares = NDArray[np.uint8]  # (n, 3, size, size) RGB, as `Preprocessing.square` makes them
@@ -37,3 +38,17 @@ class Encoder(Protocol):
     def encode(self, squares: Squares) -> Features:
         """Squares (n, 3, size, size) uint8 to embeddings (n, 512); any n, also below `batch`."""
         ...
+
+
+def whole_squares(squares: Squares, preprocessing: Preprocessing) -> Squares:
+    """uint8 squares (n, 3, size, size) in plain memory order, whatever view they came as.
+
+    Flipped views and channels-last memory would reach other kernels, with other last bits.
+    """
+    size = preprocessing.size
+    if squares.dtype != np.uint8 or squares.ndim != 4 or squares.shape[1:] != (3, size, size):
+        raise ModelError(
+            f"the encoder got an array of shape {squares.shape} and type {squares.dtype}",
+            f"give uint8 squares (n, 3, {size}, {size}) as `Preprocessing.square` makes them",
+        )
+    return np.ascontiguousarray(squares)

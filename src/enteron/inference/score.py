@@ -8,11 +8,11 @@ import torch
 from numpy.typing import NDArray
 
 from enteron.errors import ModelError
+from enteron.inference.embed import FLIPPED, PLAIN
 from enteron.inference.store import Embeddings
-from enteron.inference.views import FLIPPED, PLAIN
 from enteron.labels import LABELS
 from enteron.model.network import Network
-from enteron.model.windows import window_rows
+from enteron.model.preprocessing import window_rows
 from enteron.types import FrameAxis, Scores
 
 _BLOCK = 4096  # windows at a time: some 100 MB of intermediate values

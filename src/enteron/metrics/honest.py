@@ -6,8 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from enteron.labels import COLUMN, FINDINGS, LABELS, REGIONS
-from enteron.metrics.spans import Spans, overlapping
-from enteron.metrics.temporal import match_in_file_order
+from enteron.metrics.official import Spans, match_in_file_order, overlapping
 
 IS_FINDING = np.array([label in FINDINGS for label in LABELS])
 

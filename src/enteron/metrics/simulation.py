@@ -33,8 +33,8 @@ from scipy.optimize import brentq
 from scipy.signal import lfilter
 from scipy.special import expit, ndtr, ndtri
 
-from enteron.config import Options
 from enteron.labels import FINDINGS, LABELS, LANDMARKS, REGIONS
+from enteron.options import Options
 
 Level = Literal["weaker", "paper", "stronger"]
 

@@ -1,18 +1,206 @@
 """The network of the paper: a backbone, and the same code after it for clips and embeddings."""
 
+import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
 from torch import nn
+from torch.nn import functional
+from torch.nn.functional import normalize
 
 from enteron.errors import ModelError
-from enteron.model.backbone import Backbone
-from enteron.model.head import AnatomyContextHead
+from enteron.labels import ANATOMY, FINDINGS, LABELS
+from enteron.model import biomedclip
+from enteron.model.backbones import (
+    Backbone,
+    BackboneSpec,
+    empty_lite,
+    empty_vit,
+    lite_backbone,
+    tiny_backbone,
+)
 from enteron.model.options import FEATURES, ModelOptions
-from enteron.model.prototypes import Prototypes
-from enteron.model.temporal import LocalDifferencing, TemporalFeatures, temporal_features
-from enteron.model.text import TextContrast
+
+HEADS = 8
+START = 0.8
+LARGEST = 2.0
+
+
+class TemporalFeatures(NamedTuple):
+    """What goes on from a clip: the current frame, and how it differs from the one before."""
+
+    current: torch.Tensor  # (n, 512), f_curr
+    delta: torch.Tensor  # (n, 512)
+
+
+class LocalDifferencing(nn.Module):
+    """F_LDA = F - lambda * MultiheadAttn(LN(F)), with Q = K = V (paper, eq. 1; decision 2)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(FEATURES)
+        self.attention = nn.MultiheadAttention(FEATURES, HEADS, batch_first=True)
+        self.raw_strength = nn.Parameter(torch.tensor(START))
+
+    @property
+    def strength(self) -> torch.Tensor:
+        """Lambda = clamp(parameter, 0, 2)."""
+        return self.raw_strength.clamp(0.0, LARGEST)
+
+    def forward(self, windows: torch.Tensor) -> torch.Tensor:
+        """Windows (n, frames, 512) to the same shape."""
+        return windows - self.strength * self._attend(*self._projected(windows))
+
+    def over_study(self, features: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        """The last two of every window (n, 2, 512), from features (m, 512) and rows (n, frames).
+
+        Neither the norm nor the projections look at a frame's neighbours, so they are made once
+        for each frame of a study and not once for each window it is in.
+        """
+        query, key, value = self._projected(features)
+        last = rows[:, -2:]
+        return features[last] - self.strength * self._attend(query[last], key[rows], value[rows])
+
+    def _projected(self, features: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Queries, keys and values (..., 512) of LN(features)."""
+        attention = self.attention
+        made = functional.linear(
+            self.norm(features), attention.in_proj_weight, attention.in_proj_bias
+        )
+        query, key, value = made.chunk(3, dim=-1)
+        return query, key, value
+
+    def _attend(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        """Multi-head attention: queries (n, q, 512) over keys and values (n, frames, 512)."""
+        q, k, v = (t.unflatten(-1, (HEADS, -1)).transpose(1, 2) for t in (query, key, value))
+        readout = functional.scaled_dot_product_attention(q, k, v)
+        return self.attention.out_proj(readout.transpose(1, 2).flatten(-2))
+
+
+def temporal_features(windows: torch.Tensor) -> TemporalFeatures:
+    """f_curr = F_LDA[-1] and delta = f_curr - F_LDA[-2] (paper, section 2.1; decision 3).
+
+    A window of one frame has nothing before it: its delta is zero.
+    """
+    current = windows[:, -1]
+    before = windows[:, -2] if windows.shape[1] > 1 else current
+    return TemporalFeatures(current, current - before)
+
+
+SQUEEZED = 32
+HIDDEN = 256
+
+
+class Excitation(nn.Module):
+    """x = BN(f * sigmoid(W2 ReLU(W1 f))) (paper, eq. 2; decision 4)."""
+
+    def __init__(self, biases: bool) -> None:
+        super().__init__()
+        self.squeeze = nn.Linear(FEATURES, SQUEEZED, bias=biases)  # W1, 32 x 512
+        self.excite = nn.Linear(SQUEEZED, FEATURES, bias=biases)  # W2, 512 x 32
+        self.norm = nn.BatchNorm1d(FEATURES)
+
+    def forward(self, current: torch.Tensor) -> torch.Tensor:
+        """Features (n, 512) to the same shape."""
+        gate = torch.sigmoid(self.excite(torch.relu(self.squeeze(current))))
+        return self.norm(current * gate)
+
+
+class Pathology(nn.Module):
+    """p = W_p2 ReLU(W_p1 [x; delta; sigmoid(a)]) (paper, eq. 3; decisions 5 and 7)."""
+
+    def __init__(self, dropout: float, biases: bool, conditioned: bool) -> None:
+        super().__init__()
+        self.conditioned = conditioned
+        width = 2 * FEATURES + (len(ANATOMY) if conditioned else 0)  # 1032
+        self.hidden = nn.Linear(width, HIDDEN, bias=biases)  # W_p1
+        self.dropout = nn.Dropout(dropout)
+        self.out = nn.Linear(HIDDEN, len(FINDINGS), bias=biases)  # W_p2
+
+    def forward(
+        self, features: torch.Tensor, delta: torch.Tensor, anatomy: torch.Tensor
+    ) -> torch.Tensor:
+        """Features and delta (n, 512), anatomy logits (n, 8) to finding logits (n, 9)."""
+        parts = [features, delta]
+        if self.conditioned:
+            # Not detached: findings may correct the anatomy they rest on.
+            parts.append(torch.sigmoid(anatomy))
+        return self.out(self.dropout(torch.relu(self.hidden(torch.cat(parts, dim=1)))))
+
+
+class AnatomyContextHead(nn.Module):
+    """[a; p] from f_curr and delta (paper, section 2.2)."""
+
+    def __init__(
+        self, dropout: float = 0.4, biases: bool = False, conditioned: bool = True
+    ) -> None:
+        super().__init__()
+        self.excitation = Excitation(biases)
+        self.dropout = nn.Dropout(dropout)
+        self.anatomy = nn.Linear(FEATURES, len(ANATOMY), bias=biases)  # W_anat
+        self.pathology = Pathology(dropout, biases, conditioned)
+
+    def forward(self, temporal: TemporalFeatures) -> torch.Tensor:
+        """Logits (n, 17), columns in the order of LABELS."""
+        features = self.dropout(self.excitation(temporal.current))
+        anatomy = self.anatomy(features)
+        return torch.cat((anatomy, self.pathology(features, temporal.delta, anatomy)), dim=1)
+
+
+WEIGHT = 0.3
+PROTOTYPES_START = 10.0
+PROTOTYPES_LARGEST = 100.0
+
+
+class Prototypes(nn.Module):
+    """0.3 s cos(f_curr, P), added to [a; p] (paper, eq. 4; decision 8)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.directions = nn.Parameter(torch.randn(len(LABELS), FEATURES))  # P
+        self.log_scale = nn.Parameter(torch.tensor(math.log(PROTOTYPES_START)))
+
+    @property
+    def scale(self) -> torch.Tensor:
+        """The scale s = exp(log s), at most 100."""
+        return self.log_scale.clamp(max=math.log(PROTOTYPES_LARGEST)).exp()
+
+    def forward(self, current: torch.Tensor) -> torch.Tensor:
+        """f_curr (n, 512) to what is added to the logits (n, 17)."""
+        cosine = normalize(current, dim=1) @ normalize(self.directions, dim=1).T
+        return WEIGHT * self.scale * cosine
+
+
+TEXT_START = 1 / 0.07
+TEXT_LARGEST = 100.0
+
+
+class TextContrast(nn.Module):
+    """z_con = f_curr / |f_curr| T' exp(tau) (paper, eq. 5; decision 9)."""
+
+    def __init__(self, start: torch.Tensor | None = None) -> None:
+        """`start` (17, 512) comes from a text tower; without one T starts at random directions."""
+        super().__init__()
+        shape = (len(LABELS), FEATURES)
+        if start is None:
+            start = torch.randn(shape)
+        if start.shape != shape:
+            raise ModelError(
+                f"text features have shape {tuple(start.shape)}, not {shape}",
+                "give one embedding of 512 numbers per label, in the order of the labels",
+            )
+        self.features = nn.Parameter(normalize(start.detach().clone(), dim=1))  # T
+        self.log_scale = nn.Parameter(torch.tensor(math.log(TEXT_START)))  # tau
+
+    @property
+    def scale(self) -> torch.Tensor:
+        """exp(tau), at most 100."""
+        return self.log_scale.clamp(max=math.log(TEXT_LARGEST)).exp()
+
+    def forward(self, current: torch.Tensor) -> torch.Tensor:
+        """f_curr (n, 512) to contrastive logits (n, 17)."""
+        return self.scale * (normalize(current, dim=1) @ normalize(self.features, dim=1).T)
 
 
 class Outputs(NamedTuple):
@@ -82,3 +270,29 @@ class Network(nn.Module):
     def head_parameters(self) -> Iterator[nn.Parameter]:
         """Everything else."""
         return (p for name, p in self.named_parameters() if not name.startswith("backbone."))
+
+
+def start_network(options: ModelOptions, seed: int = 42) -> Network:
+    """A network as it is before training; the seed (the paper's) decides what starts at random."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        backbone, text = start_backbone(options)
+        return Network(backbone, options, text)
+
+
+def start_backbone(options: ModelOptions) -> tuple[Backbone, torch.Tensor | None]:
+    """The encoder with its pretrained weights, and text features where a text tower exists."""
+    if options.backbone == "biomedclip":
+        folder = options.bundle
+        if folder is None:
+            folder = biomedclip.fetch(options.download)
+        loaded = biomedclip.biomedclip(folder, options.differential)
+        return loaded.backbone, loaded.text
+    if options.backbone == "lite":
+        return lite_backbone(), None
+    return tiny_backbone(options.differential), None
+
+
+def empty_backbone(spec: BackboneSpec) -> Backbone:
+    """The layers of a backbone, to be filled from a model folder."""
+    return empty_lite(spec) if spec.name == "lite" else empty_vit(spec)

@@ -5,12 +5,29 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from enteron.config import Options
+from enteron.model.preprocessing import Preprocessing
+from enteron.options import Options
 
 BackboneName = Literal["biomedclip", "lite", "vit-tiny"]
 
 FEATURES = 512
 """Width of a frame's embedding, whatever the backbone."""
+
+
+class BackboneSpec(Options):
+    """What is needed to build a backbone again before its stored weights go in."""
+
+    name: BackboneName
+    """Which backbone."""
+
+    trunk: str
+    """timm's name of the trunk's architecture."""
+
+    differential: bool = False
+    """Whether the attention is differential."""
+
+    preprocessing: Preprocessing
+    """What it expects of pictures."""
 
 
 class ModelOptions(Options):

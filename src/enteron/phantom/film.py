@@ -8,8 +8,15 @@ from numpy.typing import NDArray
 
 from enteron.errors import LabelError
 from enteron.labels import COLUMN, FINDINGS, LABELS, LANDMARKS, REGIONS
-from enteron.phantom.device import camera_of, develop, device_named
-from enteron.phantom.findings import colour_polyp, paint, polyp
+from enteron.phantom.camera import (
+    Pose,
+    Solids,
+    View,
+    camera_of,
+    develop,
+    device_named,
+    outside_world,
+)
 from enteron.phantom.landmarks import (
     Landmark,
     colour_lips,
@@ -21,15 +28,20 @@ from enteron.phantom.landmarks import (
     ring,
     valve_lips,
 )
-from enteron.phantom.lesions import Lesion, find_patch, place_lesions, rotations
-from enteron.phantom.light import ABSORBED, colour, illuminate, palette_table
+from enteron.phantom.lesions import (
+    Lesion,
+    colour_polyp,
+    find_patch,
+    paint,
+    place_lesions,
+    polyp,
+    rotations,
+)
 from enteron.phantom.motion import Motion, draw_motion
-from enteron.phantom.outside import outside_world
-from enteron.phantom.trace import RING_ANGLES
+from enteron.phantom.trace import ABSORBED, RING_ANGLES, colour, illuminate, palette_table
 from enteron.phantom.veil import Veil, bubble, defocus, draw_veil, flood, soil, swirls
-from enteron.phantom.view import Pose, Solids, View
 from enteron.phantom.wall import REGION, Wall, build_wall
-from enteron.runs import runs_of
+from enteron.types import runs_of
 
 F32 = np.float32
 _LANDMARK_TILT = 0.40  # radians; a landmark is seen ahead

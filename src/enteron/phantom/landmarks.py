@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from enteron.phantom.noise import clouds, look_up
+from enteron.phantom.camera import Solids, View
 from enteron.phantom.trace import RING_ANGLES
-from enteron.phantom.view import Solids, View
+from enteron.phantom.wall import clouds, look_up
 
 F32 = np.float32
 

@@ -7,9 +7,9 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from enteron.phantom.camera import View
 from enteron.phantom.motion import Motion, wander
-from enteron.phantom.noise import Field, clouds
-from enteron.phantom.view import View
+from enteron.phantom.wall import Field, clouds
 
 Array = NDArray[np.floating]
 F32 = np.float32

@@ -6,7 +6,7 @@ them. Durations do not: only medians and rounded spreads are known of them.
 
 from typing import Final
 
-from enteron.priors.value import PublishedDuration, Share
+from enteron.priors.statistics import PublishedDuration, Share
 
 SOURCE: Final = "the published statistics of all 80 Galar studies"
 

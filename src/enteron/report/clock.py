@@ -6,7 +6,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from enteron.report.run import RunFacts
+from enteron.folders.reading import RunFacts
 from enteron.types import FrameAxis, Scores, Unit
 
 

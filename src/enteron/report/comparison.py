@@ -4,14 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from enteron.decode.challenge import to_annotation
-from enteron.decode.events import DecodedEvent
+from enteron.decode.events import DecodedEvent, to_annotation
 from enteron.errors import EnteronError, UnitError
+from enteron.folders.reading import RunFacts
 from enteron.labels import COLUMN, LABELS, REGIONS
-from enteron.metrics.evaluation import EvaluationOptions, evaluate
-from enteron.metrics.summary import summarise
+from enteron.metrics.evaluation import EvaluationOptions, evaluate, summarise
 from enteron.report.clock import Clock, counted
-from enteron.report.run import RunFacts
 from enteron.types import Annotation, FrameUnit, Unit
 
 

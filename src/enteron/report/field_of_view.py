@@ -13,7 +13,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from enteron.study.source import RGB
+from enteron.study.study import RGB
 
 Mask = NDArray[np.bool_]  # (height, width), True where the gut is shown
 

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 
 from enteron.decode.events import DecodedEvent
 from enteron.labels import COLUMN, LABELS, REGIONS
-from enteron.report.album import Album, Picture
 from enteron.report.clock import Clock, counted
-from enteron.report.pictures import Chosen
+from enteron.report.pictures import Album, Chosen, Picture
 
 
 @dataclass(frozen=True)

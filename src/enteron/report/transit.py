@@ -12,7 +12,7 @@ from enum import StrEnum
 from enteron.decode.events import DecodedEvent
 from enteron.labels import COLUMN, REGIONS
 from enteron.report.clock import Clock, counted
-from enteron.report.gaps import Gap
+from enteron.types import Gap
 
 TOLERATED = 25
 """Rows that may be missing at a border: its certainty is stated for as many around it."""

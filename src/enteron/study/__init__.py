@@ -1,6 +1,41 @@
 """Studies: a folder of frames or a video, behind one interface."""
 
-from enteron.study.opening import open_study
-from enteron.study.source import Frame, Study
+from fractions import Fraction
+from pathlib import Path
 
-__all__ = ["Frame", "Study", "open_study"]
+from enteron.errors import StudyError
+from enteron.study.folder import FrameFolder
+from enteron.study.study import Frame, Study
+
+__all__ = ["VIDEO_SUFFIXES", "Frame", "Study", "open_study"]
+
+VIDEO_SUFFIXES = (".mp4", ".m4v", ".mov", ".mpg", ".mpeg", ".avi", ".mkv")
+
+
+def open_study(
+    path: Path | str, *, study_id: str | None = None, rate: Fraction | None = None
+) -> Study:
+    """A folder of frames or a video file as a study.
+
+    `rate` (frames per second) gives the frames of a folder their times; a video has its own.
+    """
+    path = Path(path)
+    if path.is_dir():
+        return FrameFolder(path, study_id or path.resolve().name, rate)
+    if not path.exists():
+        raise StudyError(
+            f"there is no '{path.name}'", "give a folder of frames or a video file that exists"
+        )
+    if path.suffix.lower() not in VIDEO_SUFFIXES:
+        raise StudyError(
+            f"'{path.name}' is neither a folder of frames nor a video",
+            "give a folder, or a file ending in " + ", ".join(VIDEO_SUFFIXES),
+        )
+    if rate is not None:
+        raise StudyError(
+            f"'{path.name}' is a video and has its own times", "leave the frame rate out"
+        )
+    # PyAV takes a fifth of a second to import, which a folder of frames does not need.
+    from enteron.study.video import VideoFile
+
+    return VideoFile(path, study_id or path.stem)

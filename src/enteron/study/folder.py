@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from enteron.errors import StudyError
 from enteron.study.picture import UnreadablePictureError, decode_picture
-from enteron.study.source import RGB, Frame, Study
+from enteron.study.study import RGB, Frame, Study
 from enteron.types import FrameAxis
 
 # `frame_000100.PNG`: everything up to the last digits is the prefix, the last digits the number.

@@ -5,7 +5,7 @@ import zlib
 import cv2
 import numpy as np
 
-from enteron.study.source import RGB
+from enteron.study.study import RGB
 
 # Capsules deliver at most 576 x 576. Whatever claims more than this is a mistake or an attack on
 # memory, and is refused from its header, before any pixel is unpacked.

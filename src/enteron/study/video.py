@@ -14,7 +14,7 @@ from av.video.stream import VideoStream
 from numpy.typing import NDArray
 
 from enteron.errors import StudyError
-from enteron.study.source import Frame, Study
+from enteron.study.study import Frame, Study
 from enteron.types import FrameAxis
 
 _PROBE_FRAMES = 64  # enough to see several groups of pictures reordered

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from enteron.model.windows import window_rows
-from enteron.training.samples import Samples
+from enteron.model.preprocessing import window_rows
+from enteron.training.sampling import Samples
 
 
 @dataclass(frozen=True)

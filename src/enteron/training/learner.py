@@ -1,6 +1,8 @@
 """What learns: network, average, optimiser and scaling as one value that can be stored."""
 
-from collections.abc import Iterable
+import copy
+import math
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 
@@ -8,13 +10,86 @@ import torch
 
 from enteron.errors import TrainingError
 from enteron.model.network import Network, Outputs
-from enteron.training.averaging import Average, trained_tensors
 from enteron.training.checkpoint import Tensors
+from enteron.training.distributed import Processes, see_whole_batch
 from enteron.training.losses import Losses, total_loss
-from enteron.training.options import TrainingOptions
-from enteron.training.processes import Processes
-from enteron.training.schedule import make_optimiser, set_rates
-from enteron.training.whole_batch import see_whole_batch
+from enteron.training.options import OptimiserOptions, ScheduleOptions, TrainingOptions
+
+
+def trained_tensors(network: Network, frozen: bool) -> dict[str, torch.Tensor]:
+    """What training changes: all weights and buffers, without the backbone's when it is frozen."""
+    return {
+        name: tensor
+        for name, tensor in network.state_dict().items()
+        if not (frozen and name.startswith("backbone."))
+    }
+
+
+class Average:
+    """A second network that follows the first (decision 17)."""
+
+    def __init__(self, network: Network, decay: float, frozen: bool, rise: bool = False) -> None:
+        shared = {id(network.backbone): network.backbone} if frozen else {}
+        self.network = copy.deepcopy(network, shared).eval()
+        self.network.requires_grad_(False)
+        self.decay, self.rise = decay, rise
+        self._mine = trained_tensors(self.network, frozen)
+
+    @torch.no_grad()
+    def follow(self, tensors: Mapping[str, torch.Tensor], step: int) -> None:
+        """Average <- decay x average + (1 - decay) x tensors, after step `step`, from 0.
+
+        Counters are copied.
+        """
+        decay = min(self.decay, (1 + step) / (10 + step)) if self.rise else self.decay
+        for name, mine in self._mine.items():
+            if mine.is_floating_point():
+                mine.lerp_(tensors[name], 1 - decay)
+            else:
+                mine.copy_(tensors[name])
+
+    @property
+    def tensors(self) -> dict[str, torch.Tensor]:
+        return self._mine
+
+
+def make_optimiser(
+    network: Network, options: OptimiserOptions, frozen: bool
+) -> torch.optim.Optimizer:
+    """AdamW; every group keeps its largest rate under 'largest'."""
+    groups = [{"params": list(network.head_parameters()), "largest": options.head_rate}]
+    if not frozen:
+        groups.append(
+            {"params": list(network.backbone_parameters()), "largest": options.backbone_rate}
+        )
+    return torch.optim.AdamW(
+        groups, lr=options.head_rate, betas=options.betas, weight_decay=options.decay, fused=True
+    )
+
+
+def rate_factor(step: int, steps: int, options: ScheduleOptions) -> float:
+    """The learning rate of step `step` of `steps`, as a share of the largest.
+
+    A cosine up from 1/start to 1, then down to 1/(start end): the values of torch's OneCycleLR,
+    without its state.
+    """
+    first = 1 / options.start
+    last = first / options.end
+    top = options.rise * steps - 1  # the step of the largest rate; not always a whole number
+    if step <= top:
+        return _cosine(first, 1.0, step / top if top > 0 else 1.0)
+    return _cosine(1.0, last, (step - top) / (steps - 1 - top))
+
+
+def set_rates(optimiser: torch.optim.Optimizer, factor: float) -> None:
+    """The rates of the step that comes."""
+    for group in optimiser.param_groups:
+        group["lr"] = factor * group["largest"]
+
+
+def _cosine(start: float, end: float, share: float) -> float:
+    return end + (start - end) / 2 * (1 + math.cos(math.pi * share))
+
 
 _MOMENTS = ("step", "exp_avg", "exp_avg_sq")  # of AdamW, per parameter
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}

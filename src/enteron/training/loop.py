@@ -3,15 +3,21 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from enteron.errors import ConfigError, TrainingError
+from enteron.labels import LABELS
 from enteron.model.network import Network
+from enteron.training.augmentation import mix, mixing_share
 from enteron.training.batches import Batch, Draw, Source
 from enteron.training.checkpoint import (
+    EpochRecord,
+    Figures,
+    History,
     Progress,
     drop_older,
     has_checkpoint,
@@ -20,17 +26,104 @@ from enteron.training.checkpoint import (
     save_best,
     save_checkpoint,
 )
-from enteron.training.history import EpochRecord, Figures, History
-from enteron.training.learner import Learner
+from enteron.training.distributed import Processes
+from enteron.training.learner import Learner, rate_factor
 from enteron.training.losses import Losses, positive_weights
-from enteron.training.mixup import mix, mixing_share
 from enteron.training.options import TrainingOptions
-from enteron.training.processes import Processes
-from enteron.training.randomness import seed_of
-from enteron.training.sampler import Sampler, share
-from enteron.training.schedule import rate_factor
-from enteron.training.validation import Validation, validate
-from enteron.training.watching import Step, Watcher
+from enteron.training.sampling import Sampler, seed_of, share
+
+
+@dataclass(frozen=True)
+class Validation:
+    """Scores beside the truth, in the order of the source's samples."""
+
+    samples: NDArray[np.int64]  # those that could be read
+    truth: NDArray[np.bool_]  # (n, 17)
+    scores: NDArray[np.float32]  # (n, 17) probabilities
+    loss: float
+
+
+@torch.inference_mode()
+def validate(learner: Learner, network: Network, source: Source) -> Validation:
+    """Score every sample once, each process a share of the batches; all get all scores."""
+    network.eval()
+    processes, count = learner.processes, len(source.samples)
+    order = np.arange(count)
+    size = learner.options.batch
+    draws = [Draw(order[at : at + size], None) for at in range(0, count, size)]
+    # Processes fill rows of one array each and add the arrays: the others' rows are 0.
+    scores = torch.zeros(count, len(LABELS) + 1, dtype=torch.float64, device=learner.device)
+    sums = torch.zeros(2, dtype=torch.float64, device=learner.device)
+    for batch in source.batches(draws[processes.rank :: processes.size]):
+        if len(batch.samples) == 0:
+            continue
+        targets = batch.targets.to(learner.device)
+        with learner.precision():
+            outputs = network(source.prepare(batch.inputs.to(learner.device)))
+        losses = learner.losses(network, outputs, targets, smoothing=0.0)
+        rows = torch.from_numpy(batch.samples).to(learner.device)
+        scores[rows, :-1] = outputs.logits.double().sigmoid()
+        scores[rows, -1] = 1
+        sums += torch.stack((losses.total.double() * len(rows), losses.total.new_tensor(len(rows))))
+    scores, sums = processes.sum(scores).cpu(), processes.sum(sums).cpu()
+    read = scores[:, -1] > 0
+    samples = order[read.numpy()]
+    return Validation(
+        samples=samples,
+        truth=source.samples.labels[samples],
+        scores=scores[read, :-1].float().numpy(),
+        loss=float(sums[0] / sums[1]),
+    )
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of the optimiser."""
+
+    epoch: int  # from 1
+    number: int  # of the step within the epoch, from 1
+    steps: int  # of an epoch
+    overall: int  # steps since the beginning of the training
+    samples: int  # clips of this step, over all processes
+    losses: dict[str, float]  # the total and its parts before weighting, of this process
+    rate: float  # learning rate of the head
+    norm: float  # of the gradient before clipping
+
+
+class Watcher(Protocol):
+    """Somebody who watches."""
+
+    def began(self, epoch: int, step: int, epochs: int, steps: int) -> None:
+        """Training begins, or goes on, after `epoch` epochs and `step` steps of the next."""
+        ...
+
+    def stepped(self, step: Step) -> None:
+        """A step is done."""
+        ...
+
+    def judged(self, record: EpochRecord, best: bool, validation: Validation) -> None:
+        """An epoch is done and validated; `best` when none before was better."""
+        ...
+
+
+class Watchers:
+    """Several of them."""
+
+    def __init__(self, *watchers: Watcher) -> None:
+        self._watchers = watchers
+
+    def began(self, epoch: int, step: int, epochs: int, steps: int) -> None:
+        for watcher in self._watchers:
+            watcher.began(epoch, step, epochs, steps)
+
+    def stepped(self, step: Step) -> None:
+        for watcher in self._watchers:
+            watcher.stepped(step)
+
+    def judged(self, record: EpochRecord, best: bool, validation: Validation) -> None:
+        for watcher in self._watchers:
+            watcher.judged(record, best, validation)
+
 
 Judge = Callable[[NDArray[np.bool_], NDArray[np.float32]], Figures]
 """How good scores (n, 17) are beside the truth (n, 17)."""

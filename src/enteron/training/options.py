@@ -1,11 +1,14 @@
 """What a training is: every number of the paper as a default, each explained where it is set."""
 
-from typing import Literal, Self
+import tomllib
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from enteron.config import Options
 from enteron.model.options import ModelOptions
+from enteron.options import Options, make_options, read_toml
 
 Regime = Literal["full", "frozen"]
 Precision = Literal["fp32", "bf16", "fp16"]
@@ -174,3 +177,26 @@ class TrainingOptions(Options):
         if not (self.losses.classification or self.losses.contrastive):
             raise ValueError("classification and contrastive are both 0: nothing would be learnt")
         return self
+
+
+RecipeName = Literal["paper", "lite"]
+
+
+def recipe(name: RecipeName, changes: Path | None = None, **more: Any) -> TrainingOptions:
+    """A recipe; a TOML file overrides what it names, and `more` overrides single options."""
+    text = (files("enteron") / "recipes" / f"{name}.toml").read_text(encoding="utf-8")
+    table, source = tomllib.loads(text), f"{name}.toml"
+    if changes is not None:
+        table, source = _merged(table, read_toml(changes)), changes.name
+    return make_options(TrainingOptions, _merged(table, more), source)
+
+
+def _merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    """One table over another; tables inside are merged in turn, everything else is replaced."""
+    made = dict(below)
+    for name, value in above.items():
+        inner = made.get(name)
+        if isinstance(value, dict) and isinstance(inner, dict):
+            value = _merged(inner, value)
+        made[name] = value
+    return made

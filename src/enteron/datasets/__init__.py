@@ -1,0 +1,1 @@
+"""Labelled data on disk: studies, label tables, splits and event files."""

@@ -1,1 +1,0 @@
-"""Galar and RARE-VISION: studies on disk, their labels, splits, and the official event format."""

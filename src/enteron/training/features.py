@@ -1,0 +1,141 @@
+"""Features of the frozen regime: every study through the encoder once, views beside each other."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from enteron.datasets.galar import Entry
+from enteron.errors import StudyError
+from enteron.inference.embed import FLIPPED, PLAIN, EmbedOptions, View, embed_study
+from enteron.inference.encoder import Encoder, Squares
+from enteron.inference.store import SUFFIX
+from enteron.training.augmentation import Augmentation
+from enteron.training.batches import Batch, Draw, clip_rows, targets_of
+from enteron.training.options import TrainingOptions
+from enteron.training.sampling import Samples, StudySamples, seed_of
+
+PLAIN_VIEW = 0
+"""The view of the pictures as they are comes first."""
+
+
+@dataclass(frozen=True)
+class StoredStudy:
+    """A study's features beside its samples."""
+
+    samples: StudySamples
+    features: NDArray[np.floating]  # (stored frames, views, 512), in memory or mapped
+    readable: NDArray[np.int64]  # rows that have features
+
+
+class StoredWindows:
+    """Windows straight from arrays.
+
+    As when a study is scored, an unreadable frame counts as if it had not been stored: it is no
+    sample, and windows reach over it.
+    """
+
+    def __init__(self, studies: Sequence[StoredStudy], frames: int, step: int) -> None:
+        for study in studies:
+            _require_fit(study)
+        self._features = [study.features for study in studies]
+        self.samples = Samples([study.samples.readable(study.readable) for study in studies])
+        stored = [
+            study.readable[rows]
+            for study, rows in zip(
+                studies, _by_study(self.samples, clip_rows(self.samples, frames, step)), strict=True
+            )
+        ]
+        self._rows = np.concatenate([np.empty((0, frames), np.int64), *stored])  # in the arrays
+        self.unreadable = {
+            (study.samples.study, int(study.samples.stored[row]))
+            for study in studies
+            for row in np.setdiff1d(study.samples.rows, study.readable)
+        }
+
+    def batches(self, draws: Sequence[Draw]) -> Iterator[Batch]:
+        """A batch for every draw; a seed chooses among the stored views."""
+        for draw in draws:
+            windows = torch.from_numpy(self._windows(draw))
+            yield Batch(draw.samples, windows, targets_of(self.samples, draw.samples))
+
+    def prepare(self, inputs: torch.Tensor) -> torch.Tensor:
+        return inputs
+
+    def _windows(self, draw: Draw) -> NDArray[np.float32]:
+        """(n, frames, 512), gathered study by study."""
+        rows = self._rows[draw.samples]
+        made = np.empty((*rows.shape, self._features[0].shape[2]), np.float32)
+        place = self.samples.study[draw.samples]
+        for number in np.unique(place):
+            mine = np.flatnonzero(place == number)
+            features = self._features[number]
+            if draw.seeds is None:
+                view = np.full(mine.size, PLAIN_VIEW)
+            else:
+                view = draw.seeds[mine] % features.shape[1]
+            made[mine] = features[rows[mine], view[:, None]]
+        return made
+
+
+def _by_study(samples: Samples, rows: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    borders = np.cumsum([len(study) for study in samples.studies])[:-1]
+    return np.split(rows, borders)
+
+
+def _require_fit(stored: StoredStudy) -> None:
+    if len(stored.features) != stored.samples.stored.size:
+        raise StudyError(
+            f"study {stored.samples.study} has {stored.samples.stored.size} frames, its stored "
+            f"features {len(stored.features)}",
+            "delete the stored features of that study and run again",
+        )
+
+
+def stored_study(
+    entry: Entry,
+    samples: StudySamples,
+    encoder: Encoder,
+    folder: Path,
+    options: TrainingOptions,
+    advance: Callable[[int], None],
+) -> StoredStudy:
+    """A study's features, made now or found in the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    found = embed_study(
+        entry.open(),
+        encoder,
+        folder / f"{entry.id}{SUFFIX}",
+        EmbedOptions(),  # the same as for reading, so that stores can be shared
+        advance,
+        views=study_views(entry.id, options, encoder.preprocessing.size),
+    )
+    return StoredStudy(samples, found.features, found.readable)
+
+
+def study_views(study: str, options: TrainingOptions, size: int) -> Sequence[View]:
+    """The pictures as they are, their mirror images, and the augmented views of the options."""
+    if options.views == 0:
+        return (PLAIN, FLIPPED)
+    augmentation = Augmentation(options.augmentation, size)
+    return (
+        PLAIN,
+        FLIPPED,
+        *(_augmented(augmentation, number, study, options) for number in range(options.views)),
+    )
+
+
+def _augmented(
+    augmentation: Augmentation, number: int, study: str, options: TrainingOptions
+) -> View:
+    """One draw for all frames of a study, so that any three of them make a clip."""
+    draw = seed_of(options.seed, "view", number, study)
+    how = seed_of(options.augmentation.model_dump_json()) % 16**6
+
+    def change(squares: Squares, frames: NDArray[np.int64]) -> Squares:
+        return augmentation(torch.from_numpy(squares), draw).numpy()
+
+    return View(f"augmented-{how:06x}-{options.seed}-{number}", change)
