@@ -12,11 +12,11 @@ from enteron.labels import FINDINGS, LABELS, REGIONS
 from enteron.metrics.evaluation import Evaluation, StudyBootstrap
 from enteron.metrics.honest import IS_FINDING, Detection, detect_by_overlap
 from enteron.metrics.official import flatten, merge_touching
-from enteron.types import Annotation, FrameUnit, Segment
+from enteron.types import Annotation, Segment
 
 MATCHED = (1.0, 5.0)  # false alarms per hour at which recall is compared, beside the paper's own
 
-Truth = Annotation[FrameUnit]
+Truth = Annotation
 
 
 @dataclass

@@ -99,7 +99,7 @@ def run(task: Task) -> dict[str, float]:
     torch.set_num_threads(1)  # a training for every core, instead of all cores for one
 
     from enteron.model.network import start_network
-    from enteron.progress import Silence
+    from enteron.training.company import Silence
     from enteron.training.features import StoredStudy, StoredWindows
     from enteron.training.loop import Training
     from enteron.training.options import recipe

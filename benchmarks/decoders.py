@@ -33,7 +33,7 @@ from enteron.metrics.simulation import SimulationOptions, simulate
 from enteron.phantom.timeline import draw_timeline
 from enteron.priors import Priors, load_priors
 from enteron.priors.fit import fit_priors
-from enteron.types import Annotation, FrameAxis, IndexUnit, Scores, Segment, Unit
+from enteron.types import Annotation, FrameAxis, Scores, Segment, Unit
 
 REAL = Path(__file__).parents[2] / "shared" / "galar" / "events-60.json"
 EVERY_FRAME = range(39, 61)  # Galar's studies that are stored whole; the others: every fifth frame
@@ -152,7 +152,7 @@ def run_seed(
 
 def priors_of(studies: list[Labelled]) -> Priors:
     """Priors of the studies that are fitted on, in rows as the annotation has them."""
-    annotations: list[Annotation[IndexUnit]] = []
+    annotations: list[Annotation] = []
     for study in studies:
         axis = study.scores.axis
         table = LabelTable(study.scores.study, axis, axis.frames // axis.step, study.truth)
@@ -185,7 +185,7 @@ def evaluated(truths: list[Truth], events: list[list[DecodedEvent]], cut: bool) 
         to_annotation(truth.study, Unit.FRAME, found, cut=cut)
         for truth, found in zip(truths, events, strict=True)
     ]
-    return evaluate(truths, predictions)  # type: ignore[type-var]
+    return evaluate(truths, predictions)
 
 
 def cost_per_hour(studies: list[Labelled], calibration: Calibration, priors: Priors) -> float:

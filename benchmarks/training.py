@@ -24,10 +24,10 @@ from enteron.folders.model import load_model
 from enteron.model.network import Network, empty_backbone
 from enteron.model.options import BackboneSpec, ModelOptions
 from enteron.model.preprocessing import Preprocessing
-from enteron.progress import Silence
 from enteron.study.picture import decode_picture
 from enteron.training.augmentation import Augmentation
 from enteron.training.batches import Draw
+from enteron.training.company import Silence
 from enteron.training.loop import Step, Training
 from enteron.training.options import AugmentationOptions, TrainingOptions
 from enteron.training.pictures import ClipOptions, PictureClips

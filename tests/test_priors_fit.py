@@ -15,7 +15,7 @@ from enteron.labels import FINDINGS, LABELS, LANDMARKS, REGIONS
 from enteron.priors import Priors, Share, load_priors, save_priors
 from enteron.priors.fit import fit_priors
 from enteron.priors.statistics import to_json
-from enteron.types import Annotation, IndexUnit, Segment, Unit
+from enteron.types import Annotation, Segment, Unit
 
 ROOT = Path(__file__).parents[1]
 PACKAGED = ROOT / "src" / "enteron" / "priors.json"
@@ -157,7 +157,7 @@ FIRST = {
 SECOND = {"region": "iiii"}
 
 
-def drawn_by_hand(study: str, lines: dict[str, str], first: int = 0) -> Annotation[IndexUnit]:
+def drawn_by_hand(study: str, lines: dict[str, str], first: int = 0) -> Annotation:
     rows = []
     for i, letter in enumerate(lines["region"]):
         others = [k for k, line in lines.items() if k != "region" and line[i] != "."]
@@ -241,7 +241,7 @@ def test_fitting_refuses_what_it_cannot_know():
         fit_priors([study], {"b": 5}, "by hand")
     with pytest.raises(LabelError, match="no events"):
         fit_priors([Annotation("a", Unit.INDEX)], {"a": 5}, "by hand")
-    both: Annotation[IndexUnit]
+    both: Annotation
     both = Annotation("a", Unit.INDEX, (Segment(0, 3, ("stomach", "colon")),))
     with pytest.raises(LabelError, match="stomach and colon at once"):
         fit_priors([both], {"a": 5}, "by hand")

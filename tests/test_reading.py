@@ -80,7 +80,7 @@ def test_a_reading_has_all_its_files(tmp_path, reader):
     assert set(run["timings"]) == {"embed", "score", "decode", "pictures", "report"}
     assert events["study"] == reading.study == "77"
     assert len(events["events"]) == len(reading.events)
-    stored = read_scores(tmp_path / "out" / "scores.parquet").scores
+    stored = read_scores(tmp_path / "out" / "scores.parquet")
     np.testing.assert_array_equal(stored.values, reading.scores.values)
     assert stored.study == "77"
 
@@ -178,12 +178,12 @@ def dies(*arguments, **named):
 
 where = sys.argv[4]
 if where == "embed":
-    from enteron.inference import unfinished
-    add = unfinished.UnfinishedStore.add
+    from enteron.inference import store
+    add = store.UnfinishedStore.add
     def once(self, *arguments):
         add(self, *arguments)
         dies()
-    unfinished.UnfinishedStore.add = once
+    store.UnfinishedStore.add = once
 elif where == "score":
     from enteron.inference import score
     score.score_study = dies
@@ -281,7 +281,7 @@ def test_an_unreadable_frame_is_counted_and_told(tmp_path, model, command, kind,
     run = json.loads((tmp_path / "out" / "run.json").read_text())
     assert run["unreadable"] == {"count": 1, "frames": [4], "reasons": {reason: 1}}
     assert reason in (tmp_path / "out" / "report.html").read_text()
-    frames = read_scores(tmp_path / "out" / "scores.parquet").scores.axis.frames
+    frames = read_scores(tmp_path / "out" / "scores.parquet").axis.frames
     assert frames.tolist() == [0, 1, 2, 3, 5, 6, 7, 8]
     # Mended, the study is another one: the old embeddings are refused, and kept.
     (folder / "frame_000004.PNG").write_bytes(whole)
@@ -310,7 +310,7 @@ def test_numbers_out_of_order_and_twice(tmp_path, model, command):
     for number in (9, 100, 10, 2):
         write_frames(folder, [number], name="f{}.png")
     assert read_both(command, tmp_path, model)[0] == 0
-    frames = read_scores(tmp_path / "out" / "scores.parquet").scores.axis.frames
+    frames = read_scores(tmp_path / "out" / "scores.parquet").axis.frames
     assert frames.tolist() == [2, 9, 10, 100]
     write_frames(folder, [9], name="f{:04d}.png")
     code, said = read_both(command, tmp_path, model)

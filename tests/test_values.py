@@ -80,9 +80,9 @@ def test_annotation_keeps_file_order_per_label():
 def test_pyright_refuses_rows_beside_frames(tmp_path):
     code = """
 from enteron.metrics.evaluation import evaluate
-from enteron.types import Annotation, FrameUnit, IndexUnit
+from enteron.types import Annotation
 
-def mix(rows: list[Annotation[IndexUnit]], frames: list[Annotation[FrameUnit]]) -> None:
+def mix(rows: list[Annotation], frames: list[Annotation]) -> None:
     evaluate(frames, frames)
     evaluate(rows, frames)
 """

@@ -10,12 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from enteron.metrics.evaluation import Evaluation
     from enteron.reading import Reading, ReadOptions
     from enteron.study import Study
-    from enteron.types import Annotation, FrameUnit, Unit
+    from enteron.types import Annotation
 
 __all__ = ["__version__", "evaluate", "read"]
 __version__ = "0.1.0"
@@ -39,8 +37,8 @@ def read(
 
 
 def evaluate(
-    truth: "Path | str | list[Annotation[FrameUnit]]",
-    prediction: "Path | str | Reading | list[Annotation[FrameUnit]]",
+    truth: "Path | str | list[Annotation]",
+    prediction: "Path | str | Reading | list[Annotation]",
 ) -> "Evaluation":
     """Compare predicted events with true ones: the official score, and what it hides.
 
@@ -52,16 +50,10 @@ def evaluate(
     from enteron.reading import Reading
     from enteron.types import Unit
 
-    known = truth if isinstance(truth, list) else _in_frames(read_truth(Path(truth), Unit.FRAME))
+    known = truth if isinstance(truth, list) else read_truth(Path(truth), Unit.FRAME)
     if isinstance(prediction, Reading):
         known = [annotation for annotation in known if annotation.study == prediction.study]
         return compare(known, [prediction.annotation])
     if isinstance(prediction, Path | str):
-        return compare(known, _in_frames(read_events(Path(prediction), Unit.FRAME)))
+        return compare(known, read_events(Path(prediction), Unit.FRAME))
     return compare(known, prediction)
-
-
-def _in_frames(annotations: "Iterable[Annotation[Unit]]") -> "list[Annotation[FrameUnit]]":
-    from enteron.types import Annotation, Unit
-
-    return [Annotation(known.study, Unit.FRAME, known.segments) for known in annotations]

@@ -24,10 +24,10 @@ from enteron.options import Options
 from enteron.phantom.dataset import TRUTH, PhantomOptions, StudyPlan, frames_to_make, make_studies
 from enteron.priors import load_priors
 from enteron.reading import Reader, Reading, ReadOptions
-from enteron.types import Annotation, FrameUnit, Scores, Unit
+from enteron.types import Annotation, Scores, Unit
 
 if TYPE_CHECKING:
-    from enteron.progress import Company
+    from enteron.training.company import Company
 
 
 SEEN, UNSEEN, MODEL, READINGS = "seen", "unseen", "model", "readings"
@@ -157,11 +157,8 @@ def _read(
     return readings
 
 
-def _truths(root: Path) -> list[Annotation[FrameUnit]]:
-    return [
-        Annotation(truth.study, Unit.FRAME, truth.segments)
-        for truth in read_truth(root / TRUTH, Unit.FRAME)
-    ]
+def _truths(root: Path) -> list[Annotation]:
+    return read_truth(root / TRUTH, Unit.FRAME)
 
 
 def _shown(readings: Sequence[Reading]) -> Reading:
@@ -170,7 +167,7 @@ def _shown(readings: Sequence[Reading]) -> Reading:
 
 
 def compare(
-    readings: Sequence[Reading], truths: list[Annotation[FrameUnit]], calibration: Calibration
+    readings: Sequence[Reading], truths: list[Annotation], calibration: Calibration
 ) -> tuple[Row, ...]:
     """Decoders on the same scores, between an empty file and the truth through our decoder."""
     from enteron.fitting.labelled import label_rows
@@ -198,7 +195,7 @@ def compare(
     rows: list[Row] = []
     for name, predict, cut in decoders:
         found = [predict(reading) for reading in readings]
-        predictions: list[Annotation[FrameUnit]] = [
+        predictions: list[Annotation] = [
             to_annotation(reading.study, Unit.FRAME, events, cut=cut)
             for reading, events in zip(readings, found, strict=True)
         ]

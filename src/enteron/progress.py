@@ -1,56 +1,37 @@
-"""Who is told what happens, beside the watchers of the loop."""
+"""How long work reports what it does: one protocol, and the implementation that shows nothing.
+
+The implementation for a terminal is `enteron.cli.console.RichProgress`.
+"""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from enteron.training.checkpoint import EpochRecord
-    from enteron.training.loop import Step, Validation
+Advance = Callable[[int], None]
+"""Takes the number of units completed since the last call."""
 
 
-class Company(Protocol):
-    """Somebody who hears sentences, and sees long work and the training itself."""
+class Progress(Protocol):
+    """Receives messages and progress."""
 
-    def say(self, sentence: str) -> None:
-        """A sentence for a person."""
+    def message(self, text: str) -> None:
+        """Show one sentence."""
         ...
 
-    def counting(
-        self, what: str, total: int, unit: str
-    ) -> AbstractContextManager[Callable[[int], None]]:
-        """Long work: what is yielded hears how many are done."""
-        ...
-
-    def began(self, epoch: int, step: int, epochs: int, steps: int) -> None:
-        """As a watcher (`enteron.training.watching`)."""
-        ...
-
-    def stepped(self, step: "Step") -> None:
-        """As a watcher."""
-        ...
-
-    def judged(self, record: "EpochRecord", best: bool, validation: "Validation") -> None:
-        """As a watcher."""
+    def task(
+        self, description: str, total: int, unit: str = "frames"
+    ) -> AbstractContextManager[Advance]:
+        """Start a task of `total` units; the context yields a callback that advances it."""
         ...
 
 
-class Silence:
-    """Nobody: of several processes only the first one speaks."""
+class SilentProgress:
+    """Shows nothing: the default of the Python functions, and of all processes but the first."""
 
-    def say(self, sentence: str) -> None:
-        """Nothing is said."""
+    def message(self, text: str) -> None:
+        """Discard the sentence."""
 
-    def counting(
-        self, what: str, total: int, unit: str
-    ) -> AbstractContextManager[Callable[[int], None]]:
+    def task(
+        self, description: str, total: int, unit: str = "frames"
+    ) -> AbstractContextManager[Advance]:
         return nullcontext(lambda _: None)
-
-    def began(self, epoch: int, step: int, epochs: int, steps: int) -> None:
-        """Nobody watches."""
-
-    def stepped(self, step: "Step") -> None:
-        """Nobody watches."""
-
-    def judged(self, record: "EpochRecord", best: bool, validation: "Validation") -> None:
-        """Nobody watches."""

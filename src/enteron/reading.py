@@ -31,7 +31,7 @@ from enteron.report import write_report
 from enteron.report.pictures import choose_pictures, save_pictures
 from enteron.study import Study, open_study
 from enteron.study.folder import is_image_name
-from enteron.types import Annotation, FrameUnit, Scores, Unit
+from enteron.types import Annotation, Scores, Unit
 
 if TYPE_CHECKING:
     from enteron.folders.model import ModelRecord
@@ -182,7 +182,7 @@ class Reading:
         return self.folder / "report.html"
 
     @property
-    def annotation(self) -> Annotation[FrameUnit]:
+    def annotation(self) -> Annotation:
         """The events as the official file holds them."""
         return to_annotation(self.study, Unit.FRAME, self.events, cut=self.cut)
 
@@ -208,7 +208,7 @@ def read(
     model: Path | str,
     out: Path | str | None = None,
     options: ReadOptions | None = None,
-    truth: Annotation[FrameUnit] | None = None,
+    truth: Annotation | None = None,
     progress: Progress | None = None,
 ) -> Reading:
     """Read a folder of frames or a video with a model folder; the files go to `out`.
@@ -242,7 +242,7 @@ class Reader:
         study: Path | str | Study,
         out: Path | str | None = None,
         *,
-        truth: Annotation[FrameUnit] | None = None,
+        truth: Annotation | None = None,
         progress: Progress | None = None,
     ) -> Reading:
         """One study, from its frames to the report."""
@@ -256,7 +256,7 @@ class Reader:
         out: Path | str | None,
         scale: float | None,
         *,
-        truth: Annotation[FrameUnit] | None = None,
+        truth: Annotation | None = None,
         progress: Progress | None = None,
     ) -> Reading:
         """The same; `scale` tells how many original frames a row of a shortened study is for."""
@@ -301,7 +301,7 @@ class _Work:
     study: Study
     folder: Path
     frames_per_row: float | None
-    truth: Annotation[FrameUnit] | None
+    truth: Annotation | None
     progress: Progress
     timings: dict[str, float] = field(default_factory=dict)
 

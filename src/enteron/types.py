@@ -8,7 +8,7 @@ import math
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,11 +25,6 @@ class Unit(StrEnum):
 
     FRAME = "frame"  # the number in the image's file name
     INDEX = "index"  # the row number of the label file
-
-
-FrameUnit = Literal[Unit.FRAME]
-IndexUnit = Literal[Unit.INDEX]
-U = TypeVar("U", bound=Unit)
 
 
 def _check_span(start: int, stop: int, what: str) -> None:
@@ -99,19 +94,19 @@ class Segment:
 
 
 @dataclass(frozen=True)
-class Annotation(Generic[U]):
+class Annotation:
     """The segments of one study, in file order, which is also their rank.
 
-    The unit is part of the type: a function of `Annotation[U]` cannot be given rows beside frames
-    (pyright refuses it), and `require_unit` refuses it at run time.
+    The unit travels with the segments: whoever compares two annotations, or writes the official
+    file, calls `require_unit`, which refuses rows where frames are needed.
     """
 
     study: str
-    unit: U
+    unit: Unit
     segments: tuple[Segment, ...] = ()
 
     @classmethod
-    def from_events(cls, study: str, unit: U, events: Iterable[Event]) -> "Annotation[U]":
+    def from_events(cls, study: str, unit: Unit, events: Iterable[Event]) -> "Annotation":
         """One segment per event, in the order given."""
         return cls(study, unit, tuple(Segment(e.start, e.stop, (e.label,)) for e in events))
 
@@ -147,6 +142,7 @@ class FrameAxis:
     """
 
     frames: NDArray[np.int64]
+    unit: Unit = Unit.FRAME  # INDEX where a score file numbers its rows only
     step: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -215,6 +211,11 @@ class Scores:
                 f"study {self.study} has {self.times.size} times for {len(self.axis)} frames",
                 "give one time per frame, or none",
             )
+
+    @property
+    def unit(self) -> Unit:
+        """Whether frames or rows are counted."""
+        return self.axis.unit
 
     @property
     def row_frames(self) -> float:

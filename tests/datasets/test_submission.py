@@ -16,7 +16,7 @@ from enteron.datasets.submission import (
 )
 from enteron.errors import SubmissionError, UnitError
 from enteron.labels import LABELS
-from enteron.types import Annotation, FrameUnit, Segment, Unit
+from enteron.types import Annotation, Segment, Unit
 
 
 def video(*events: str, study: str = '"a"') -> str:
@@ -145,7 +145,7 @@ def test_refused_in_one_sentence(case):
 
 
 def test_inclusive_ends_exist_only_in_the_file():
-    read: list[Annotation[FrameUnit]] = parse_events(video(GOOD), Unit.FRAME)
+    read: list[Annotation] = parse_events(video(GOOD), Unit.FRAME)
     assert read[0].segments == (Segment(0, 5, ("blood",)),)
     assert json.loads(format_submission(read)) == json.loads(video(GOOD))
 
@@ -171,12 +171,12 @@ def test_the_same_studies_on_both_sides():
 def test_rows_are_not_written_as_frames(tmp_path):
     rows = Annotation("a", Unit.INDEX, ())
     with pytest.raises(UnitError, match="index or frame"):
-        write_submission(tmp_path / "s.json", [rows])  # pyright: ignore[reportArgumentType]
+        write_submission(tmp_path / "s.json", [rows])
     assert not (tmp_path / "s.json").exists()
 
 
 def test_a_study_is_not_written_twice():
-    one: Annotation[FrameUnit] = Annotation("a", Unit.FRAME, ())
+    one: Annotation = Annotation("a", Unit.FRAME, ())
     with pytest.raises(SubmissionError, match="study a occurs twice"):
         format_submission([one, one])
 

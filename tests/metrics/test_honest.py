@@ -12,10 +12,10 @@ from enteron.labels import COLUMN
 from enteron.metrics.evaluation import EvaluationOptions, StudyBootstrap, evaluate, summarise
 from enteron.metrics.honest import detect_by_overlap
 from enteron.metrics.official import flatten, merge_touching
-from enteron.types import Annotation, Event, FrameUnit, Segment, Unit
+from enteron.types import Annotation, Event, Segment, Unit
 
 
-def study(name: str, *events: tuple[int, int, str]) -> Annotation[FrameUnit]:
+def study(name: str, *events: tuple[int, int, str]) -> Annotation:
     return Annotation.from_events(name, Unit.FRAME, [Event(*event) for event in events])
 
 
@@ -84,7 +84,7 @@ def test_hand_arithmetic():
 
 
 def test_merged_truth_forgives_cuts_and_the_official_score_does_not():
-    cut = Annotation[FrameUnit](
+    cut = Annotation(
         "a",
         Unit.FRAME,
         (
@@ -159,7 +159,7 @@ def test_an_empty_truth_is_worth_its_stated_value():
 def test_what_cannot_be_compared():
     rows = Annotation("a", Unit.INDEX, ())
     with pytest.raises(UnitError, match="index or frame"):
-        evaluate([TRUTH], [rows])  # pyright: ignore[reportArgumentType]
+        evaluate([TRUTH], [rows])
     with pytest.raises(SubmissionError, match="lacks 1 of the truth's 1 studies, the first is a"):
         evaluate([TRUTH], [])
     with pytest.raises(SubmissionError, match="holds no study"):

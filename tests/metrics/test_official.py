@@ -17,7 +17,7 @@ from enteron.metrics.official import (
     overlapping,
     temporal_scores,
 )
-from enteron.types import Annotation, IndexUnit, Segment, Unit
+from enteron.types import Annotation, Segment, Unit
 from tests.literal import temporal as literal
 
 labels = st.lists(st.sampled_from(LABELS[:4]), min_size=0, max_size=3, unique=True)
@@ -170,7 +170,7 @@ def test_pairs_are_found_in_blocks_too(monkeypatch):
 
 # --- the published figures, on real annotation ---
 
-Rows = Annotation[IndexUnit]
+Rows = Annotation
 
 
 def hulls(study: Rows) -> Rows:

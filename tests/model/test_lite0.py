@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from enteron.errors import EnteronError
-from enteron.model.backbones import FEATURES, LITE_SIZE, _renamed, lite0
+from enteron.model.backbones import LITE_FEATURES, LITE_SIZE, _renamed, lite0
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +20,7 @@ def test_features_are_finite_and_tell_pictures_apart(network):
     with torch.inference_mode():
         features = network(images)
         alone = network(images[1:])
-    assert features.shape == (2, FEATURES)
+    assert features.shape == (2, LITE_FEATURES)
     assert torch.isfinite(features).all()
     torch.testing.assert_close(features[1:], alone, rtol=1e-4, atol=1e-4)
     assert torch.nn.functional.cosine_similarity(features[0], features[1], dim=0) < 0.99

@@ -17,7 +17,7 @@ from enteron.phantom.timeline import TimelineOptions, draw_timeline, study_seed
 from enteron.priors import Priors, load_priors
 from enteron.priors.fit import Observed, changes, fit_priors, from_matrix, place_of
 from enteron.priors.statistics import both
-from enteron.types import Annotation, IndexUnit, Segment, Unit, runs_of
+from enteron.types import Annotation, Segment, Unit, runs_of
 
 Z = 4.0
 STUDIES = 500  # of natural length
@@ -39,7 +39,7 @@ class Drawn:
     refitted: Priors
 
 
-def annotation(study: str, labels: np.ndarray) -> Annotation[IndexUnit]:
+def annotation(study: str, labels: np.ndarray) -> Annotation:
     """One segment per run of an identical label set, as in the official file."""
     cuts = np.flatnonzero((labels[1:] != labels[:-1]).any(axis=1)) + 1
     edges = [0, *cuts.tolist(), len(labels)]

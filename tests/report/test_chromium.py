@@ -10,7 +10,7 @@ import pytest
 from enteron.decode.events import DecodedEvent
 from enteron.labels import FINDINGS
 from enteron.report import write_report
-from enteron.types import Annotation, FrameUnit, Segment, Unit
+from enteron.types import Annotation, Segment, Unit
 from tests.report.conftest import OVERFLOW
 from tests.report.making import EVENTS, scores_for, write_folder
 
@@ -21,7 +21,7 @@ MANY = (
         for n in range(30)
     ),
 )
-TRUTH: Annotation[FrameUnit] = Annotation(
+TRUTH: Annotation = Annotation(
     "s1",
     Unit.FRAME,
     (Segment(0, 130, ("stomach",)), Segment(130, 400, ("small intestine", "blood"))),

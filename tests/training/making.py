@@ -8,8 +8,8 @@ import torch
 from enteron.labels import COLUMN, LABELS, REGIONS
 from enteron.model.network import Network
 from enteron.model.options import ModelOptions
-from enteron.progress import Silence
 from enteron.training.batches import Source
+from enteron.training.company import Silence
 from enteron.training.distributed import Processes
 from enteron.training.features import StoredStudy, StoredWindows
 from enteron.training.loop import Judge, Training, Watcher

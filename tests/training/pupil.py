@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
-from enteron.progress import Silence
+from enteron.training.company import Silence
 from enteron.training.distributed import joined
 from enteron.training.loop import Step
 from enteron.training.options import TrainingOptions

@@ -9,10 +9,10 @@ import torch
 from enteron.errors import ConfigError, TrainingError
 from enteron.labels import COLUMN
 from enteron.model.network import Network
-from enteron.progress import Silence
 from enteron.training.augmentation import mix, mixing_share
 from enteron.training.batches import Draw
 from enteron.training.checkpoint import FILE, EpochRecord, Figures, History, read_progress
+from enteron.training.company import Silence
 from enteron.training.distributed import Processes
 from enteron.training.features import StoredWindows
 from enteron.training.learner import rate_factor

@@ -8,10 +8,10 @@ from enteron.errors import StudyError
 from enteron.model.network import start_network
 from enteron.model.options import ModelOptions
 from enteron.model.preprocessing import Preprocessing
-from enteron.progress import Silence
 from enteron.study import open_study
 from enteron.training.augmentation import Augmentation
 from enteron.training.batches import Draw
+from enteron.training.company import Silence
 from enteron.training.loop import Training
 from enteron.training.options import AugmentationOptions, TrainingOptions
 from enteron.training.pictures import ClipOptions, PictureClips

@@ -58,25 +58,25 @@ def decode(
     begin = time.perf_counter()
     read = read_scores(scores, study_id, stride)
     loaded = time.perf_counter()
-    events = decoded(read.scores, options, None, calibration)
+    events = decoded(read, options, None, calibration)
     done = time.perf_counter()
-    write_reading(out, read.scores, read.unit, events, cut=options.cut)
+    write_reading(out, read, read.unit, events, cut=options.cut)
     run: dict[str, Any] = {
         "command": f"enteron decode {scores.name} --preset {preset}",
         "preset": str(preset) if config is None else None,
         "options": options.model_dump(),
         "calibrated": model is not None,
         "model": _hash(model),
-        "study": read.scores.study,
+        "study": read.study,
         "unit": str(read.unit),
-        "rows": len(read.scores.axis),
-        "stride": read.scores.axis.step,
-        "gaps": int(read.scores.axis.gaps().size),
+        "rows": len(read.axis),
+        "stride": read.axis.step,
+        "gaps": int(read.axis.gaps().size),
         "versions": _versions(),
         "timings": {"read": round(loaded - begin, 3), "decode": round(done - loaded, 3)},
     }
     write_run(out, run)
-    _say(read.scores.study, read.unit, events, calibrated=model is not None)
+    _say(read.study, read.unit, events, calibrated=model is not None)
 
 
 def _say(study: str, unit: str, events: list, *, calibrated: bool) -> None:

@@ -10,7 +10,7 @@ import typer
 
 if TYPE_CHECKING:
     from enteron.demo import Row, Told
-    from enteron.progress import Company
+    from enteron.training.company import Company
 
 
 def demo(

@@ -42,9 +42,9 @@ def fit(
     from enteron.datasets.submission import read_events
     from enteron.priors import save_priors
     from enteron.priors.fit import fit_priors
-    from enteron.types import Annotation, IndexUnit, Unit
+    from enteron.types import Annotation, Unit
 
-    annotations: list[Annotation[IndexUnit]] = read_events(truth, Unit.INDEX)
+    annotations: list[Annotation] = read_events(truth, Unit.INDEX)
     strides = _strides([a.study for a in annotations], stride_of or GALAR_STRIDES)
     named = f"{truth.name} ({len(annotations)} studies)" if source is None else source
     save_priors(fit_priors(annotations, strides, named, published), out)

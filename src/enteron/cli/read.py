@@ -11,7 +11,7 @@ from enteron.cli.decode import Preset
 
 if TYPE_CHECKING:
     from enteron.reading import Reading
-    from enteron.types import Annotation, FrameUnit
+    from enteron.types import Annotation
 
 
 def read(
@@ -86,11 +86,11 @@ def read(
         typer.echo(f"{whole.name}/submission.json holds all {len(readings)} studies.")
 
 
-def _truths(truth: Path | None, names: list[str]) -> "dict[str, Annotation[FrameUnit]]":
+def _truths(truth: Path | None, names: list[str]) -> "dict[str, Annotation]":
     """The annotation of the studies that will be read, before the long work begins."""
     from enteron.datasets.submission import read_truth
     from enteron.errors import LabelError
-    from enteron.types import Annotation, Unit
+    from enteron.types import Unit
 
     if truth is None:
         return {}
@@ -101,7 +101,7 @@ def _truths(truth: Path | None, names: list[str]) -> "dict[str, Annotation[Frame
             f"'{truth.name}' says nothing of study {missing[0]}",
             "give the annotation of the studies that are read, or none",
         )
-    return {name: Annotation(name, Unit.FRAME, known[name].segments) for name in names}
+    return {name: known[name] for name in names}
 
 
 _WORDS = {"embed": "Encoding frames", "score": "Scoring", "pictures": "Pictures"}

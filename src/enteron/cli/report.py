@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from enteron.errors import EnteronError
-from enteron.types import Annotation, FrameUnit, Unit
+from enteron.types import Annotation, Unit
 
 
 def report(
@@ -49,7 +49,7 @@ def report(
     typer.echo(f"{path.name} ({size:.1f} MB) is in {folder.name}. Open it in any browser.")
 
 
-def _annotation(truth: Path, study: str) -> Annotation[FrameUnit]:
+def _annotation(truth: Path, study: str) -> Annotation:
     """The annotation of the study that was read."""
     from enteron.datasets.submission import read_truth
 
@@ -60,4 +60,4 @@ def _annotation(truth: Path, study: str) -> Annotation[FrameUnit]:
             f"the truth has no study {study}, only {some}",
             "give the truth of the study that was read",
         )
-    return Annotation(study, Unit.FRAME, known[study].segments)
+    return known[study]

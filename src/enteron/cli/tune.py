@@ -37,14 +37,14 @@ def tune(
     from enteron.folders.model import CALIBRATION, save_calibration
     from enteron.metrics.evaluation import evaluate, summarise
     from enteron.priors import load_priors
-    from enteron.types import Annotation, FrameUnit
+    from enteron.types import Annotation
 
     labelled, known = _studies(scores, read_truth(truth, unit), unit)
     options, priors = FitOptions(budget=budget), load_priors()
     done = list(progress(cross_validate(labelled, priors, folds, options), "Cross-validating"))
     figures: dict[str, Any] = {}
     for preset in done[0].predictions:
-        predicted: list[Annotation[FrameUnit]] = [p for f in done for p in f.predictions[preset]]
+        predicted: list[Annotation] = [p for f in done for p in f.predictions[preset]]
         figures[preset] = summarise(evaluate(known, predicted))
     kappas = [fold.calibration.kappa for fold in done]
     if as_json:
@@ -64,7 +64,6 @@ def _studies(folder: Path, truth: list, unit: Unit) -> tuple[list, list]:
     from enteron.errors import LabelError, UnitError
     from enteron.fitting.labelled import Labelled, label_rows
     from enteron.folders.scores import find_score_files, read_scores
-    from enteron.types import Annotation
 
     files = find_score_files(folder)
     by_study = {annotation.study: annotation for annotation in truth}
@@ -82,9 +81,8 @@ def _studies(folder: Path, truth: list, unit: Unit) -> tuple[list, list]:
                 f"study {study}: scores count in '{read.unit}', the truth in '{unit}'",
                 "index or frame? bring both to the same unit",
             )
-        labelled.append(Labelled(read.scores, label_rows(read.scores, by_study[study])))
-        # Rows are taken for frames on both sides, which changes no overlap.
-        known.append(Annotation(study, Unit.FRAME, by_study[study].segments))
+        labelled.append(Labelled(read, label_rows(read, by_study[study])))
+        known.append(by_study[study])
     return labelled, known
 
 

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import overload
 
 import numpy as np
 import polars as pl
@@ -11,7 +10,7 @@ from numpy.typing import NDArray
 from enteron.errors import LabelError, UnitError
 from enteron.labels import LABELS, REGIONS
 from enteron.study.folder import MAX_NUMBER
-from enteron.types import Annotation, FrameAxis, FrameUnit, IndexUnit, Segment, Unit
+from enteron.types import Annotation, FrameAxis, Segment, Unit
 
 # The files carry more: `section` (text), technical columns in six studies, labels outside the 17.
 # They also differ in column order. So columns are taken by name, and the others are left alone.
@@ -214,11 +213,7 @@ def span(numbers: NDArray[np.int64]) -> str:
 _BITS = 1 << np.arange(len(LABELS), dtype=np.int64)
 
 
-@overload
-def truth_events(table: LabelTable, unit: FrameUnit) -> Annotation[FrameUnit]: ...
-@overload
-def truth_events(table: LabelTable, unit: IndexUnit) -> Annotation[IndexUnit]: ...
-def truth_events(table: LabelTable, unit: Unit) -> Annotation[FrameUnit] | Annotation[IndexUnit]:
+def truth_events(table: LabelTable, unit: Unit) -> Annotation:
     """The official truth of a study: one segment per run of an identical label set.
 
     Rows without any label make segments too, with an empty set, as in the official files.

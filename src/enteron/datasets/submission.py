@@ -11,18 +11,18 @@ from typing import Any, NoReturn
 from enteron.errors import LabelError, SubmissionError, nearest
 from enteron.files import write_text
 from enteron.labels import COLUMN, LABELS
-from enteron.types import Annotation, FrameUnit, Segment, U, Unit
+from enteron.types import Annotation, Segment, Unit
 
 MAX_FRAME = 10**12  # beyond it frame counts are no longer exact in floating point
 _TOP, _VIDEO, _EVENT = {"videos"}, {"video_id", "events"}, {"start", "end", "label"}
 
 
-def read_submission(path: Path) -> list[Annotation[FrameUnit]]:
+def read_submission(path: Path) -> list[Annotation]:
     """Read an official file whose numbers are frame numbers, as the challenge asks for them."""
     return read_events(path, Unit.FRAME)
 
 
-def read_events(path: Path, unit: U) -> list[Annotation[U]]:
+def read_events(path: Path, unit: Unit) -> list[Annotation]:
     """Read an official file; the format does not say what its numbers count, so the caller must."""
     try:
         text = path.read_text(encoding="utf-8-sig")
@@ -35,14 +35,14 @@ def read_events(path: Path, unit: U) -> list[Annotation[U]]:
     return parse_events(text, unit, path.name)
 
 
-def parse_events(text: str, unit: U, source: str = "the file") -> list[Annotation[U]]:
+def parse_events(text: str, unit: Unit, source: str = "the file") -> list[Annotation]:
     """Check the text of an official file and make annotations of it, in file order."""
     content = _parse(text, source)
     _fields(content, _TOP, source)
     videos = content["videos"]
     if not isinstance(videos, list):
         raise SubmissionError(f"{source}: 'videos' is not a list", 'write {"videos": [ … ]}')
-    annotations: list[Annotation[U]] = []
+    annotations: list[Annotation] = []
     seen: set[str] = set()
     for number, video in enumerate(videos, start=1):
         annotation = _annotation(video, unit, f"{source}: video {number}")
@@ -81,12 +81,12 @@ def require_same_studies(truth: Iterable[str], prediction: Iterable[str]) -> Non
         )
 
 
-def write_submission(path: Path, annotations: Sequence[Annotation[FrameUnit]]) -> None:
+def write_submission(path: Path, annotations: Sequence[Annotation]) -> None:
     """Write an official file. Order is kept: it is the ranking that the score goes by."""
     write_text(path, format_submission(annotations))
 
 
-def format_submission(annotations: Sequence[Annotation[FrameUnit]]) -> str:
+def format_submission(annotations: Sequence[Annotation]) -> str:
     """The text of an official file, an event per line."""
     ids = [annotation.study for annotation in annotations]
     if len(set(ids)) < len(ids):
@@ -146,7 +146,7 @@ def _refuse_constant(name: str, source: str) -> NoReturn:
     raise SubmissionError(f"{source} contains {name}", "frame numbers are whole numbers")
 
 
-def _annotation(video: Any, unit: U, where: str) -> Annotation[U]:
+def _annotation(video: Any, unit: Unit, where: str) -> Annotation:
     _fields(video, _VIDEO, where)
     study, events = video["video_id"], video["events"]
     if not isinstance(study, str) or not study:
@@ -219,7 +219,7 @@ def _shown(value: Any) -> str:
     return text if len(text) <= 40 else f"{text[:37]}…"
 
 
-def read_truth(path: Path, unit: Unit) -> list[Annotation[Unit]]:
+def read_truth(path: Path, unit: Unit) -> list[Annotation]:
     """Truth events from an official JSON, a folder of label files, or a data root.
 
     An official file does not say what it counts; `unit` is then taken at its word.
@@ -241,7 +241,4 @@ def read_truth(path: Path, unit: Unit) -> list[Annotation[Unit]]:
         )
     from enteron.datasets.label_table import truth_events
 
-    return [
-        Annotation(events.study, unit, events.segments)
-        for events in (truth_events(table, unit) for table in tables)
-    ]
+    return [truth_events(table, unit) for table in tables]

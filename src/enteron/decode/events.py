@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from enteron.labels import COLUMN, LABELS
-from enteron.types import Annotation, Event, Segment, U
+from enteron.types import Annotation, Event, Segment, Unit
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -43,8 +43,8 @@ def edge_confidence(
 
 
 def to_annotation(
-    study: str, unit: U, events: Sequence[DecodedEvent], *, cut: bool
-) -> Annotation[U]:
+    study: str, unit: Unit, events: Sequence[DecodedEvent], *, cut: bool
+) -> Annotation:
     """The study's segments in the order of their rank."""
     if cut:
         return Annotation(study, unit, tuple(cut_at_changes(events)))

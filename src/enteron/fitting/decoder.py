@@ -36,7 +36,7 @@ from enteron.metrics.evaluation import NOMINAL_RATE
 from enteron.metrics.official import flatten, temporal_scores
 from enteron.options import Options
 from enteron.priors import Priors
-from enteron.types import Annotation, FrameUnit, Segment, Unit
+from enteron.types import Annotation, Segment, Unit
 
 
 def fit_silence(
@@ -51,7 +51,9 @@ def fit_silence(
     for study, calibration in predictions:
         events = decode(study.scores, TRANSIT, priors, calibration)
         truths.append(_true_segments(study))
-        decoded.append(to_annotation(study.scores.study, Unit.FRAME, events, cut=True).segments)
+        decoded.append(
+            to_annotation(study.scores.study, study.scores.unit, events, cut=True).segments
+        )
         scores = {event.label: 0.0 for event in events}
         for event in events:
             scores[event.label] = max(scores[event.label], event.score or 0.0)
@@ -294,7 +296,7 @@ class Fold:
     studies: tuple[str, ...]
     fitted_on: tuple[str, ...]
     calibration: Calibration
-    predictions: dict[str, list[Annotation[FrameUnit]]]
+    predictions: dict[str, list[Annotation]]
 
 
 def cross_validate(
@@ -319,9 +321,9 @@ def cross_validate(
 
 def _predicted(
     study: Labelled, preset: DecodeOptions, priors: Priors, calibration: Calibration
-) -> Annotation[FrameUnit]:
+) -> Annotation:
     events = decode(study.scores, preset, priors, calibration)
-    return to_annotation(study.scores.study, Unit.FRAME, events, cut=preset.cut)
+    return to_annotation(study.scores.study, study.scores.unit, events, cut=preset.cut)
 
 
 def _names(studies: Sequence[Labelled]) -> tuple[str, ...]:

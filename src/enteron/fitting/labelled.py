@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from enteron.errors import LabelError
 from enteron.labels import COLUMN
-from enteron.types import Annotation, Scores, U
+from enteron.types import Annotation, Scores
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ def require_studies(studies: Sequence[Labelled]) -> None:
         raise LabelError("there are no studies to calibrate on", "give at least one")
 
 
-def label_rows(scores: Scores, truth: Annotation[U]) -> NDArray[np.bool_]:
+def label_rows(scores: Scores, truth: Annotation) -> NDArray[np.bool_]:
     """(rows, 17): which labels the truth's segments give to each scored frame."""
     values = np.zeros(scores.values.shape, dtype=np.bool_)
     for segment in truth.segments:

@@ -19,7 +19,7 @@ from enteron.errors import EnteronError, LabelError, nearest
 from enteron.files import write_text
 from enteron.folders.scores import read_scores
 from enteron.labels import REGIONS
-from enteron.types import Annotation, FrameAxis, FrameUnit, Gap, Scores, Unit, gaps_of
+from enteron.types import FrameAxis, Gap, Scores, Unit, gaps_of
 
 FIELDS = ("label", "start", "stop", "score", "region", "onset", "end", "times")
 
@@ -35,7 +35,7 @@ def write_reading(
     write_text(folder / "events.csv", _csv(rows))
     # The official file counts frames. Scores that only know rows are written as they are, and
     # the command says so.
-    annotation: Annotation[FrameUnit] = to_annotation(scores.study, Unit.FRAME, events, cut=cut)
+    annotation = to_annotation(scores.study, scores.unit, events, cut=cut)
     write_submission(folder / "submission.json", [annotation])
 
 
@@ -314,9 +314,9 @@ def _scores(path: Path, stored: EventsFile, run: RunFacts) -> Scores:
     stride = run.stride if stored.unit is Unit.FRAME else None
     read = read_scores(path, None, stride)
     # A file that does not say whose scores it holds goes by its own name.
-    if read.scores.study not in (stored.study, path.stem):
+    if read.study not in (stored.study, path.stem):
         raise EnteronError(
-            f"{path.name} holds scores of study {read.scores.study}, events.json events of study "
+            f"{path.name} holds scores of study {read.study}, events.json events of study "
             f"{stored.study}",
             MIXED,
         )
@@ -324,12 +324,12 @@ def _scores(path: Path, stored: EventsFile, run: RunFacts) -> Scores:
         raise EnteronError(
             f"{path.name} counts in '{read.unit}', events.json in '{stored.unit}'", MIXED
         )
-    times = read.scores.times
+    times = read.times
     if times is not None and not (np.isfinite(times).all() and (np.diff(times) >= 0).all()):
         raise EnteronError(
             f"the times in {path.name} have holes or go back", "correct the column or leave it out"
         )
-    return replace(read.scores, study=stored.study)
+    return replace(read, study=stored.study)
 
 
 def _run(path: Path) -> RunFacts:

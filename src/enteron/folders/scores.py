@@ -1,7 +1,6 @@
 """Scores from a file that any model may have written: parquet or CSV."""
 
 import io
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -26,15 +25,7 @@ class _Known(Options):
     frames_per_row: float | None = None
 
 
-@dataclass(frozen=True)
-class ScoreFile:
-    """Scores, and whether their numbers count frames or rows."""
-
-    scores: Scores
-    unit: Unit
-
-
-def read_scores(path: Path, study: str | None = None, stride: int | None = None) -> ScoreFile:
+def read_scores(path: Path, study: str | None = None, stride: int | None = None) -> Scores:
     """Scores with a `frame` or `index` column and one column per label; others are left alone.
 
     `frame` is preferred where both are there. Rows become frames when `stride`, the number of
@@ -64,7 +55,8 @@ def read_scores(path: Path, study: str | None = None, stride: int | None = None)
     values = np.column_stack([_floats(table, columns[label], path.name) for label in LABELS])
     times = _floats(table, columns["time"], path.name) if "time" in columns else None
     values = values.astype(np.float32)
-    return ScoreFile(Scores(name, FrameAxis(numbers), values, times, known.frames_per_row), unit)
+    axis = FrameAxis(numbers, unit)
+    return Scores(name, axis, values, times, known.frames_per_row)
 
 
 def write_scores(path: Path, scores: Scores) -> None:

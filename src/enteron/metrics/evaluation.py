@@ -22,7 +22,7 @@ from enteron.metrics.honest import (
 )
 from enteron.metrics.official import TemporalScore, flatten, merge_touching, temporal_scores
 from enteron.options import Options
-from enteron.types import Annotation, U
+from enteron.types import Annotation
 
 Interval = tuple[float, float]
 
@@ -93,8 +93,8 @@ class Evaluation:
 
 
 def evaluate(
-    truth: Sequence[Annotation[U]],
-    prediction: Sequence[Annotation[U]],
+    truth: Sequence[Annotation],
+    prediction: Sequence[Annotation],
     options: EvaluationOptions | None = None,
 ) -> Evaluation:
     """Compare predicted events with true ones, study by study; both in the same unit."""
@@ -128,8 +128,8 @@ def evaluate(
 
 
 def _aligned(
-    truth: Sequence[Annotation[U]], prediction: Sequence[Annotation[U]]
-) -> list[tuple[Annotation[U], Annotation[U]]]:
+    truth: Sequence[Annotation], prediction: Sequence[Annotation]
+) -> list[tuple[Annotation, Annotation]]:
     """Pairs of the same study, in the order of the truth."""
     if not truth:
         raise SubmissionError("the truth holds no study", "give a truth with at least one study")
@@ -149,7 +149,7 @@ def _aligned(
     return [(annotation, given[annotation.study]) for annotation in truth]
 
 
-def _warnings(pairs: Sequence[tuple[Annotation[U], Annotation[U]]]) -> tuple[str, ...]:
+def _warnings(pairs: Sequence[tuple[Annotation, Annotation]]) -> tuple[str, ...]:
     """A guess at rows mistaken for frames: the official file does not say what it counts."""
     ratios = [p.extent[1] / t.extent[1] for t, p in pairs if t.segments and p.segments]
     if not ratios or 1 / 3 < (ratio := median(ratios)) < 3:

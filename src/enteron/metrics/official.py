@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from enteron.labels import COLUMN, LABELS
-from enteron.types import Annotation, Segment, U
+from enteron.types import Annotation, Segment
 
 _PAIRS_AT_ONCE = 4_000_000  # bounds the memory of a comparison, whatever is compared
 
@@ -68,7 +68,7 @@ def merge_touching(spans: Spans) -> Spans:
     return Spans(merged.group[by_rank], merged.start[by_rank], merged.stop[by_rank])
 
 
-def merge_per_label(annotation: Annotation[U]) -> Annotation[U]:
+def merge_per_label(annotation: Annotation) -> Annotation:
     """The same study with every label's touching segments joined into whole events."""
     spans = merge_touching(flatten([annotation.segments]))
     segments = tuple(

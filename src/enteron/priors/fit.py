@@ -37,7 +37,7 @@ from enteron.priors.statistics import (
     significant,
     to_table,
 )
-from enteron.types import Annotation, IndexUnit, Runs, Unit, runs_of
+from enteron.types import Annotation, Runs, Unit, runs_of
 
 
 @dataclass(frozen=True)
@@ -86,9 +86,7 @@ def from_matrix(study: str, stride: int, labels: NDArray[np.bool_]) -> Observed:
     return Observed(study, stride, labels, region)
 
 
-def observe(
-    annotations: Sequence[Annotation[IndexUnit]], strides: Mapping[str, int]
-) -> list[Observed]:
+def observe(annotations: Sequence[Annotation], strides: Mapping[str, int]) -> list[Observed]:
     """Every annotation as a matrix; a study without segments or without stride is refused."""
     if not annotations:
         raise EnteronError("there are no studies to fit priors to", "give a truth with studies")
@@ -466,7 +464,7 @@ def fit_back_steps(studies: Sequence[Observed], source: str, published: bool) ->
 
 
 def fit_priors(
-    annotations: Sequence[Annotation[IndexUnit]],
+    annotations: Sequence[Annotation],
     strides: Mapping[str, int],
     source: str,
     published: bool = False,

@@ -10,7 +10,7 @@ from enteron.folders.reading import RunFacts
 from enteron.labels import COLUMN, LABELS, REGIONS
 from enteron.metrics.evaluation import EvaluationOptions, evaluate, summarise
 from enteron.report.clock import Clock, counted
-from enteron.types import Annotation, FrameUnit, Unit
+from enteron.types import Annotation, Unit
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class ComparisonPanel:
 
 def comparison_panel(
     events: Sequence[DecodedEvent],
-    truth: Annotation[FrameUnit],
+    truth: Annotation,
     study: str,
     clock: Clock,
     run: RunFacts,
@@ -78,7 +78,7 @@ def comparison_panel(
             "index or frame? decode with a 'frame' column, or with --stride",
         )
     cut = bool(run.options.get("cut", False))
-    predicted: Annotation[FrameUnit] = to_annotation(study, Unit.FRAME, events, cut=cut)
+    predicted: Annotation = to_annotation(study, Unit.FRAME, events, cut=cut)
     hours = (clock.seconds(clock.end) or 0.0) / 3600
     length = clock.end - clock.first
     rate = length / hours / 3600 if hours else None

@@ -26,7 +26,7 @@ from enteron.report.gallery import GalleryPanel, gallery_panel
 from enteron.report.pictures import budget_beside, choose_pictures, load_album
 from enteron.report.timeline import TimelinePanel, curve_data, timeline_panel
 from enteron.report.transit import TransitPanel, transit_panel
-from enteron.types import Annotation, FrameUnit, Scores
+from enteron.types import Annotation, Scores
 
 LIGHT_PAPER: Final = "#ffffff"
 DARK_PAPER: Final = "#151c21"
@@ -156,7 +156,7 @@ FILE = "report.html"
 def write_report(
     folder: Path,
     *,
-    truth: Annotation[FrameUnit] | None = None,
+    truth: Annotation | None = None,
     device_text: bool = False,
     scores_file: Path | None = None,
 ) -> Path:
@@ -182,7 +182,7 @@ def calibrated_scores(reading: StoredReading) -> Scores:
 
 def make_page(
     reading: StoredReading,
-    truth: Annotation[FrameUnit] | None = None,
+    truth: Annotation | None = None,
     *,
     device_text: bool = False,
 ) -> Page:

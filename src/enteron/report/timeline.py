@@ -12,7 +12,7 @@ from enteron.decode.events import DecodedEvent
 from enteron.folders.reading import RunFacts
 from enteron.labels import COLUMN, FINDINGS, LANDMARKS, REGIONS
 from enteron.report.clock import Clock
-from enteron.types import Annotation, FrameAxis, FrameUnit, Gap, Scores, longest
+from enteron.types import Annotation, FrameAxis, Gap, Scores, longest
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def timeline_panel(
     events: Sequence[DecodedEvent],
     clock: Clock,
     run: RunFacts,
-    truth: Annotation[FrameUnit] | None,
+    truth: Annotation | None,
     gaps: Sequence[Gap] = (),
 ) -> TimelinePanel:
     """Marks for every event, every annotated stretch, every gap and every unreadable frame."""
@@ -130,7 +130,7 @@ class _Place:
         return f"{self.clock.at(event.start)} to {event.stop - 1:,}"
 
 
-def _merged(truth: Annotation[FrameUnit]) -> dict[str, list[tuple[int, int]]]:
+def _merged(truth: Annotation) -> dict[str, list[tuple[int, int]]]:
     """Annotated stretches per label, those that touch joined: the file cuts them everywhere."""
     merged: dict[str, list[tuple[int, int]]] = {}
     for label, spans in truth.spans().items():

@@ -10,7 +10,7 @@ from enteron.datasets.splits import Split, load_split, save_split, seeded_split
 from enteron.errors import LabelError, StudyError, TrainingError
 from enteron.files import write_text
 from enteron.options import parse_json_options
-from enteron.progress import Company
+from enteron.training.company import Company
 from enteron.training.options import TrainingOptions
 from enteron.training.sampling import Samples, StudySamples, require_samples, study_samples
 

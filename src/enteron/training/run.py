@@ -13,10 +13,10 @@ from enteron.inference.runtimes import default_runtime, make_encoder
 from enteron.labels import COLUMN, FINDINGS, LABELS, REGIONS
 from enteron.metrics.frames import FrameMetrics, frame_metrics
 from enteron.model.network import Network, start_network
-from enteron.progress import Company, Silence
 from enteron.training.augmentation import Augmentation
 from enteron.training.batches import Source
 from enteron.training.checkpoint import EpochRecord, Figures
+from enteron.training.company import Company, Silence
 from enteron.training.distributed import Processes, joined, training_device
 from enteron.training.features import StoredWindows, stored_study
 from enteron.training.loop import Outcome, Training, Watcher, Watchers
