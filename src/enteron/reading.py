@@ -1,131 +1,62 @@
-"""A study and a model to a reading: embed, score, decode, pictures, report.
+"""From a study and a model to a reading: encode, score, decode, choose pictures, write the page.
 
-Every stage leaves a file, so a killed run goes on where it was and ends with the same files.
+Every stage leaves a file and ends by writing `run.json`, so a killed run resumes at the first
+unfinished stage and ends with the same files.
 """
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from enteron.calibration import Calibration
+from enteron.calibration import Calibration, FrameCalibration
 from enteron.datasets.galar import find_studies
 from enteron.datasets.submission import write_submission
 from enteron.decode import DecodedEvent, DecodeOptions, decode, preset
-from enteron.decode.events import to_annotation
 from enteron.decode.options import require_fitted
 from enteron.errors import StudyError
 from enteron.folders.label_studio import write_label_studio
-from enteron.folders.model import CALIBRATION, load_calibration
-from enteron.folders.reading import read_run, write_reading, write_run
+from enteron.folders.model import CALIBRATION, load_calibration, load_model, read_record
+from enteron.folders.reading import (
+    EMBEDDINGS,
+    SCORES,
+    SUBMISSION,
+    ModelFacts,
+    Reading,
+    Redundant,
+    RunRecord,
+    RuntimeFacts,
+    State,
+    Unreadable,
+    package_versions,
+    scaling_note,
+    write_events,
+)
 from enteron.folders.scores import write_scores
 from enteron.options import Options
-from enteron.phantom.time_scale import frames_per_row_of
+from enteron.progress import Progress, SilentProgress
 from enteron.report import write_report
 from enteron.report.pictures import choose_pictures, save_pictures
 from enteron.study import Study, open_study
 from enteron.study.folder import is_image_name
-from enteron.types import Annotation, Scores, Unit
+from enteron.types import Annotation, Scores
 
 if TYPE_CHECKING:
     from enteron.folders.model import ModelRecord
+    from enteron.inference.embed import Embeddings
     from enteron.inference.encoder import Encoder, Squares
     from enteron.inference.score import ProbeEffect
-    from enteron.inference.store import Embeddings
     from enteron.model.network import Network
     from enteron.model.preprocessing import Preprocessing
 
-
+_TRIAL_FRAMES = 4  # frames of the study on which runtimes are compared
+_MOST_LISTED = 100  # unreadable frames that run.json lists; all of them are counted
 _PACKAGES = ("enteron", "torch", "numpy", "scipy", "polars", "opencv-python-headless", "av")
-_MOST_NAMED = 100  # unreadable frames that are named; all of them are counted
-
-
-def run_facts(
-    study: Study,
-    reader: "Reader",
-    embeddings: "Embeddings",
-    scores: Scores,
-    effect: "ProbeEffect | None",
-) -> dict[str, Any]:
-    """What `run.json` tells; no place on this machine, nothing of a patient but the id."""
-    asked, record = reader.asked, reader.record
-    unreadable = study.unreadable
-    redundant = None
-    if asked.redundancy is not None:
-        redundant = {
-            "count": embeddings.redundant,
-            "share": round(embeddings.redundant / len(embeddings), 4),
-            "limit": asked.redundancy,
-            "probed": 0 if effect is None else effect.frames,
-            "mean_difference": None if effect is None else round(effect.mean, 6),
-            "largest_difference": None if effect is None else round(effect.largest, 6),
-        }
-    return {
-        "command": f"enteron read {study.id} --preset {asked.preset}",
-        "study": study.id,
-        "state": "finished",
-        "unit": str(Unit.FRAME),
-        "rows": len(embeddings),
-        "scored": len(scores.axis),
-        "stride": scores.axis.step,
-        "gaps": int(scores.axis.gaps().size),
-        "rate": None if study.rate is None else float(study.rate),
-        "rate_note": None if study.rate is None else "from the video",
-        "notes": list(study.notes),
-        "unreadable": {
-            "count": len(unreadable),
-            "frames": sorted(unreadable)[:_MOST_NAMED],
-            "reasons": dict(Counter(unreadable.values()).most_common(20)),
-        },
-        "redundant": redundant,
-        "model": {
-            "backbone": record.backbone.name,
-            "hash": record.weights_hash[:16],
-            "trained_on": record.training,
-            "results": record.results,
-            "calibrated": reader.calibration is not None,
-            "split": record.split_hash,
-        },
-        "runtime": {
-            "name": embeddings.key.runtime,
-            "why": reader.why or None,
-            "tta": asked.tta,
-        },
-        "preset": asked.preset,
-        "frame_calibration": _frame_calibration(reader),
-        "options": reader.decoding.model_dump(),
-        "scaling": scaling_note(scores),
-        "versions": {name: version(name) for name in _PACKAGES},
-    }
-
-
-def _frame_calibration(reader: "Reader") -> dict[str, Any] | None:
-    """What the decoder did to scores first, so that the page shows what it saw."""
-    if reader.calibration is None:
-        return None
-    used = getattr(reader.calibration, reader.decoding.calibration)
-    return {"temperature": used.temperature, "bias": used.bias}
-
-
-def scaling_note(scores: Scores) -> str | None:
-    """Said wherever decoder constants were divided."""
-    if scores.shortening == 1.0:
-        return None
-    return (
-        f"a shortened study: a row stands for {scores.row_frames:.0f} original frames, so "
-        f"constants counted in rows are divided by {scores.shortening:.1f}, for every decoder alike"
-    )
-
-
-EMBEDDINGS = "embeddings.npy"
-SCORES = "scores.parquet"
-_SAMPLES = 4  # pictures of a study on which runtimes are compared
 
 PresetName = Literal["paper", "transit", "challenge", "clinical"]
 
@@ -137,10 +68,10 @@ class ReadOptions(Options):
     """How scores become events."""
 
     tta: bool = True
-    """Score each clip and its mirror image; without it, half of the encoder's work is saved."""
+    """Score each clip and its mirror image; without it the encoder has half of the work."""
 
     runtime: str | None = None
-    """What runs the encoder; `exact`, `auto` or a name. None: what suits the model."""
+    """What runs the encoder: `exact`, `auto` or the name of a runtime. None: what suits the model."""
 
     redundancy: float | None = Field(default=None, ge=0)
     """Frames nearer than this (grey levels) to the last encoded frame take its embedding."""
@@ -149,92 +80,67 @@ class ReadOptions(Options):
     """Remove what the recorder wrote into the pictures of the report."""
 
 
-class Progress(Protocol):
-    """Whoever watches a reading."""
-
-    def stage(self, name: str, total: int) -> AbstractContextManager[Callable[[int], None]]:
-        """A stage of so many frames; the value it gives hears how many are done."""
-        ...
-
-
-class Silent:
-    """Nobody watches."""
-
-    @contextmanager
-    def stage(self, name: str, total: int) -> Iterator[Callable[[int], None]]:
-        yield lambda done: None
-
-
-@dataclass(frozen=True)
-class Reading:
-    """What was found in a study."""
-
-    study: str
-    folder: Path
-    scores: Scores  # of every readable frame, as the model gave them
-    events: list[DecodedEvent]
-    run: dict[str, Any]  # as in run.json
-    redundancy: "ProbeEffect | None" = None  # what twins did to scores, where they were used
-
-    @property
-    def report(self) -> Path:
-        """The page."""
-        return self.folder / "report.html"
-
-    @property
-    def annotation(self) -> Annotation:
-        """The events as the official file holds them."""
-        return to_annotation(self.study, Unit.FRAME, self.events, cut=self.cut)
-
-    @property
-    def cut(self) -> bool:
-        """Whether the official file is cut at every change of the label set."""
-        return self.run["options"]["cut"]
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """Events by label, the commonest first."""
-        return dict(Counter(event.label for event in self.events).most_common())
-
-    @property
-    def seconds(self) -> dict[str, float]:
-        """Seconds of each stage."""
-        return self.run["timings"]
-
-
 def read(
     study: Path | str | Study,
     *,
     model: Path | str,
     out: Path | str | None = None,
     options: ReadOptions | None = None,
+    preset: PresetName | None = None,
     truth: Annotation | None = None,
     progress: Progress | None = None,
 ) -> Reading:
-    """Read a folder of frames or a video with a model folder; the files go to `out`.
+    """Read one study (a folder of frames, or a video) with a model folder.
 
-    Without `out` they go to `<study>-reading` in the present folder.
+    Files go to `out`, or to `<study>-reading` in the current folder. A killed reading resumes when
+    it is called again. `preset` is short for `ReadOptions(preset=...)`.
     """
-    return Reader(Path(model), options).read(study, out, truth=truth, progress=progress)
+    options = _read_options(options, preset)
+    return Reader(model, options).read(study, out, truth=truth, progress=progress)
+
+
+def read_all(
+    root: Path | str,
+    *,
+    model: Path | str,
+    out: Path | str | None = None,
+    options: ReadOptions | None = None,
+    preset: PresetName | None = None,
+    progress: Progress | None = None,
+) -> list[Reading]:
+    """Read every study under a root, one folder each, and write a submission of all of them."""
+    root = Path(root)
+    folder = Path(f"{root.resolve().name}-reading") if out is None else Path(out)
+    reader = Reader(model, _read_options(options, preset))
+    readings = [
+        reader.read(open_study(path, study_id=name), folder / name, progress=progress)
+        for name, path in studies_under(root)
+    ]
+    write_joint_submission(readings, folder)
+    return readings
+
+
+def _read_options(options: ReadOptions | None, preset: PresetName | None) -> ReadOptions:
+    options = ReadOptions() if options is None else options
+    return options if preset is None else options.model_copy(update={"preset": preset})
 
 
 class Reader:
-    """A model that is ready to read one study after the other."""
+    """A loaded model that reads one study after the other."""
 
-    def __init__(self, model: Path, options: ReadOptions | None = None) -> None:
-        from enteron.folders.model import load_model, read_record
-
-        self.asked = ReadOptions() if options is None else options
-        self.decoding: DecodeOptions = preset(self.asked.preset)
-        read_record(model)  # what is wrong with the folder, before the weights are read
-        fitted = (model / CALIBRATION).exists()
-        self.calibration: Calibration | None = load_calibration(model) if fitted else None
-        # Now, and not after hours of encoding.
+    def __init__(self, model: Path | str, options: ReadOptions | None = None) -> None:
+        model = Path(model)
+        self.options = ReadOptions() if options is None else options
+        self.decoding: DecodeOptions = preset(self.options.preset)
+        read_record(model)  # report what is wrong with the folder before loading the weights
+        calibrated = (model / CALIBRATION).exists()
+        self.calibration: Calibration | None = load_calibration(model) if calibrated else None
+        # Refuse a preset that was never fitted now, not after hours of encoding.
         require_fitted(self.decoding, self.calibration or Calibration())
         loaded = load_model(model)
         self.network: Network = loaded[0]
         self.record: ModelRecord = loaded[1]
-        self.why = ""  # the runtime was chosen
+        self.runtime_reason = ""  # why the runtime was chosen
         self._encoders: dict[str, Encoder] = {}
 
     def read(
@@ -245,165 +151,226 @@ class Reader:
         truth: Annotation | None = None,
         progress: Progress | None = None,
     ) -> Reading:
-        """One study, from its frames to the report."""
+        """Read one study, from its frames to the page."""
         opened = study if isinstance(study, Study) else open_study(study)
-        scale = None if isinstance(study, Study) else frames_per_row_of(Path(study), opened.id)
-        return self.read_opened(opened, out, scale, truth=truth, progress=progress)
-
-    def read_opened(
-        self,
-        opened: Study,
-        out: Path | str | None,
-        scale: float | None,
-        *,
-        truth: Annotation | None = None,
-        progress: Progress | None = None,
-    ) -> Reading:
-        """The same; `scale` tells how many original frames a row of a shortened study is for."""
         folder = Path(f"{opened.id}-reading") if out is None else Path(out)
         with opened:
-            work = _Work(self, opened, folder, scale, truth, progress or Silent())
-            return work.done()
+            run = _ReadingRun(self, opened, folder, truth, progress or SilentProgress())
+            return run.execute()
 
-    def encoder(self, study: Study, started: str | None) -> "Encoder":
-        """The encoder that the options ask for; an unfinished run goes on with the one it had."""
+    def encoder(self, study: Study, earlier_runtime: str | None) -> "Encoder":
+        """The encoder that the options ask for; a resumed run keeps the runtime it started with."""
         from enteron.inference.runtimes import choose, default_runtime, make_encoder
 
         backbone = self.network.backbone
-        wanted = self.asked.runtime or default_runtime(backbone)
-        if wanted == "auto" and "auto" not in self._encoders and started is not None:
-            wanted, self.why = started, "as in the run that is continued"
-        if wanted not in self._encoders and wanted == "auto":
-            choice = choose(backbone, samples=_samples(study, backbone.spec.preprocessing))
-            self._encoders[wanted], self.why = choice.encoder, choice.reason
-        elif wanted not in self._encoders:
-            self._encoders[wanted] = make_encoder(backbone, wanted)
-        return self._encoders[wanted]
+        runtime = self.options.runtime or default_runtime(backbone)
+        if runtime == "auto" and "auto" not in self._encoders and earlier_runtime is not None:
+            runtime, self.runtime_reason = earlier_runtime, "as in the run that is resumed"
+        if runtime not in self._encoders and runtime == "auto":
+            images = _trial_images(study, backbone.spec.preprocessing)
+            choice = choose(backbone, samples=images)
+            self._encoders[runtime], self.runtime_reason = choice.encoder, choice.reason
+        elif runtime not in self._encoders:
+            self._encoders[runtime] = make_encoder(backbone, runtime)
+        return self._encoders[runtime]
+
+    @property
+    def frame_calibration(self) -> FrameCalibration | None:
+        """The calibration that the decoder applies to scores; None for an uncalibrated model."""
+        if self.calibration is None:
+            return None
+        return getattr(self.calibration, self.decoding.calibration)
 
 
-def _samples(study: Study, preprocessing: "Preprocessing") -> "Squares | None":
-    """A few pictures of the study itself, spread over it; none when those cannot be read."""
+def _trial_images(study: Study, preprocessing: "Preprocessing") -> "Squares | None":
+    """A few frames spread over the study; None when none of them can be read."""
     import numpy as np
 
     from enteron.inference.pictures import square_of
 
-    places = np.linspace(0, len(study) - 1, 2 + _SAMPLES).astype(int)[1:-1]
-    found = [square_of(study.frame(int(study.numbers[p])), preprocessing).pixels for p in places]
-    squares = [pixels for pixels in found if pixels is not None]
-    return np.stack(squares) if squares else None
+    rows = np.linspace(0, len(study) - 1, 2 + _TRIAL_FRAMES).astype(int)[1:-1]
+    prepared = [square_of(study.frame(int(study.numbers[row])), preprocessing) for row in rows]
+    images = [frame.pixels for frame in prepared if frame.pixels is not None]
+    return np.stack(images) if images else None
 
 
 @dataclass
-class _Work:
+class _ReadingRun:
     """One study on its way through the stages."""
 
     reader: Reader
     study: Study
     folder: Path
-    frames_per_row: float | None
     truth: Annotation | None
     progress: Progress
     timings: dict[str, float] = field(default_factory=dict)
+    embeddings: "Embeddings | None" = None
+    scores: Scores | None = None
+    effect: "ProbeEffect | None" = None
 
-    def done(self) -> Reading:
-        """All stages."""
-        _require_own(self.folder, self.study.id)
-        write_run(self.folder, {"study": self.study.id, "state": "begun"})
-        with self._timed("embed"):
-            embeddings = self._embedded()
-        with self._timed("score"):
-            scores, effect = self._scored(embeddings)
-        options = self.reader.decoding
-        with self._timed("decode"):
-            events = decode(scores, options, None, self.reader.calibration)
-            write_reading(self.folder, scores, Unit.FRAME, events, cut=options.cut)
-            rate = None if self.study.rate is None else float(self.study.rate)
-            write_label_studio(self.folder, scores, events, rate=rate, axis=self.study.axis)
-        with self._timed("pictures"):
-            chosen = choose_pictures(scores, events)
-            with self.progress.stage("pictures", len(chosen.frames)):
-                save_pictures(
-                    self.study, chosen, self.folder, mask_text=self.reader.asked.mask_text
-                )
-        run = run_facts(self.study, self.reader, embeddings, scores, effect)
-        run["timings"] = self._seconds()
-        write_run(self.folder, run)  # the page is made from files alone, this one included
-        with self._timed("report"):
-            write_report(self.folder, truth=self.truth, device_text=not self.reader.asked.mask_text)
-        run["timings"] = self._seconds()
-        write_run(self.folder, run)
-        return Reading(self.study.id, self.folder, scores, events, run, effect)
+    def execute(self) -> Reading:
+        """Run all stages."""
+        _claim_folder(self.folder, self.study.id)
+        self._save_record("started")
+        with self._stage("embed", "embedded"):
+            self.embeddings = self._embed()
+        with self._stage("score", "scored"):
+            self.scores = self._score(self.embeddings)
+        with self._stage("decode", "decoded"):
+            events = self._decode(self.scores)
+        with self._stage("pictures", "illustrated"):
+            self._save_pictures(self.scores, events)
+        with self._stage("report", "finished"):  # the page is made from the files alone
+            text = not self.reader.options.mask_text
+            write_report(self.folder, truth=self.truth, device_text=text)
+        return Reading(self.folder, self.scores, tuple(events), self._record("finished"))
 
-    def _embedded(self) -> "Embeddings":
+    def _embed(self) -> "Embeddings":
         from enteron.inference.embed import FLIPPED, PLAIN, EmbedOptions, embed_study
         from enteron.inference.store import started_key
 
         path = self.folder / EMBEDDINGS
-        started = started_key(path)
-        encoder = self.reader.encoder(self.study, started and started.runtime)
-        options = EmbedOptions(redundancy=self.reader.asked.redundancy)
-        views = (PLAIN, FLIPPED) if self.reader.asked.tta else (PLAIN,)
-        with self.progress.stage("embed", len(self.study)) as advance:
+        earlier = started_key(path)
+        encoder = self.reader.encoder(self.study, earlier and earlier.runtime)
+        options = EmbedOptions(redundancy=self.reader.options.redundancy)
+        views = (PLAIN, FLIPPED) if self.reader.options.tta else (PLAIN,)
+        with self.progress.task("Encoding frames", len(self.study)) as advance:
             return embed_study(self.study, encoder, path, options, advance, views=views)
 
-    def _scored(self, embeddings: "Embeddings") -> "tuple[Scores, ProbeEffect | None]":
+    def _score(self, embeddings: "Embeddings") -> Scores:
         from enteron.inference.score import probe_effect, score_study
 
-        flips = self.reader.asked.tta
-        with self.progress.stage("score", len(self.study)) as advance:
+        flips = self.reader.options.tta
+        with self.progress.task("Scoring", len(self.study)) as advance:
             scores = score_study(
                 self.reader.network,
                 embeddings,
                 flips=flips,
                 times=self.study.times(),
-                frames_per_row=self.frames_per_row,
+                frames_per_row=self.study.frames_per_row,
                 advance=advance,
             )
         write_scores(self.folder / SCORES, scores)
-        return scores, probe_effect(self.reader.network, embeddings, scores, flips=flips)
+        self.effect = probe_effect(self.reader.network, embeddings, scores, flips=flips)
+        return scores
 
-    def _seconds(self) -> dict[str, float]:
-        return {name: round(seconds, 3) for name, seconds in self.timings.items()}
+    def _decode(self, scores: Scores) -> list[DecodedEvent]:
+        options = self.reader.decoding
+        events = decode(scores, options, None, self.reader.calibration)
+        write_events(self.folder, scores, events, cut=options.cut)
+        write_label_studio(self.folder, scores, events, rate=self._rate, axis=self.study.axis)
+        return events
+
+    def _save_pictures(self, scores: Scores, events: Sequence[DecodedEvent]) -> None:
+        chosen = choose_pictures(scores, events)
+        mask_text = self.reader.options.mask_text
+        with self.progress.task("Choosing pictures", len(chosen.frames)):
+            save_pictures(self.study, chosen, self.folder, mask_text=mask_text)
+
+    @property
+    def _rate(self) -> float | None:
+        return None if self.study.rate is None else float(self.study.rate)
 
     @contextmanager
-    def _timed(self, stage: str) -> Iterator[None]:
-        begin = time.perf_counter()
+    def _stage(self, name: str, state: State) -> Iterator[None]:
+        start = time.perf_counter()
         yield
-        self.timings[stage] = time.perf_counter() - begin
+        self.timings[name] = round(time.perf_counter() - start, 3)
+        self._save_record(state)
+
+    def _save_record(self, state: State) -> None:
+        self._record(state).save(self.folder)
+
+    def _record(self, state: State) -> RunRecord:
+        """What is known of the run so far."""
+        reader, study, scores = self.reader, self.study, self.scores
+        unreadable = study.unreadable
+        return RunRecord(
+            study=study.id,
+            state=state,
+            command=f"enteron read {study.id} --preset {reader.options.preset}",
+            rows=len(study),
+            scored=None if scores is None else len(scores.axis),
+            stride=study.axis.step if scores is None else scores.axis.step,
+            gaps=None if scores is None else int(scores.axis.gaps().size),
+            rate=self._rate,
+            rate_note=None if self._rate is None else "from the video",
+            notes=study.notes,
+            unreadable=Unreadable(
+                count=len(unreadable),
+                frames=tuple(sorted(unreadable)[:_MOST_LISTED]),
+                reasons=dict(Counter(unreadable.values()).most_common(20)),
+            ),
+            redundant=self._redundant(),
+            model=ModelFacts(
+                backbone=reader.record.backbone.name,
+                hash=reader.record.weights_hash[:16],
+                trained_on=reader.record.training,
+                results=reader.record.results,
+                calibrated=reader.calibration is not None,
+                split=reader.record.split_hash,
+            ),
+            runtime=RuntimeFacts(
+                name=None if self.embeddings is None else self.embeddings.key.runtime,
+                why=reader.runtime_reason or None,
+                tta=reader.options.tta,
+            ),
+            preset=reader.options.preset,
+            options=reader.decoding,
+            frame_calibration=reader.frame_calibration,
+            scaling=None if scores is None else scaling_note(scores),
+            versions=package_versions(*_PACKAGES),
+            timings=dict(self.timings),
+        )
+
+    def _redundant(self) -> Redundant | None:
+        limit, embeddings, effect = self.reader.options.redundancy, self.embeddings, self.effect
+        if limit is None or embeddings is None:
+            return None
+        return Redundant(
+            count=embeddings.redundant,
+            share=round(embeddings.redundant / len(embeddings), 4),
+            limit=limit,
+            probed=0 if effect is None else effect.frames,
+            mean_difference=None if effect is None else round(effect.mean, 6),
+            largest_difference=None if effect is None else round(effect.largest, 6),
+        )
 
 
-def _require_own(folder: Path, study: str) -> None:
-    """A folder that is new, or holds a reading of this very study."""
+def _claim_folder(folder: Path, study: str) -> None:
+    """Create the folder, or check that it holds an earlier reading of the same study."""
     if folder.exists() and not folder.is_dir():
         raise StudyError(f"'{folder.name}' is a file", "give a folder for the reading")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StudyError(
-            f"'{folder.name}' cannot be made a folder ({error.strerror})",
-            "give a place that you may write to",
+            f"cannot create folder '{folder.name}' ({error.strerror})",
+            "give a path that you may write to",
         ) from error
-    found = read_run(folder)
-    if found is not None and found.get("study") != study:
+    record = RunRecord.load(folder)
+    if record is not None and record.study != study:
         raise StudyError(
-            f"'{folder.name}' holds the reading of study {found.get('study')}, not of {study}",
+            f"'{folder.name}' holds the reading of study {record.study}, not of {study}",
             "give another folder",
         )
 
 
-def write_together(readings: Sequence[Reading], out: Path) -> Path:
-    """One official file of several readings, for the challenge."""
-    path = out / "submission.json"
+def write_joint_submission(readings: Sequence[Reading], out: Path) -> Path:
+    """Write the official file of several readings."""
+    path = out / SUBMISSION
     write_submission(path, [reading.annotation for reading in readings])
     return path
 
 
 def studies_under(path: Path) -> list[tuple[str, Path]]:
-    """(id, place) of what a person points at: one study, or a root with several."""
-    if not path.is_dir() or any(is_image_name(entry.name) for entry in path.iterdir()):
-        return [(open_study(path).id, path)]
-    found = [(entry.id, entry.images) for entry in find_studies(path).values()]
-    studies = [(name, images) for name, images in found if images is not None]
+    """(id, path) of each study: the path itself, or those of a root that holds several."""
+    if not path.is_dir():
+        return [(path.stem, path)]
+    if any(is_image_name(entry.name) for entry in path.iterdir()):
+        return [(path.resolve().name, path)]
+    entries = find_studies(path).values()
+    studies = [(entry.id, entry.images) for entry in entries if entry.images is not None]
     if not studies:
         raise StudyError(
             f"'{path.name}' holds neither frames nor videos",

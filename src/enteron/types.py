@@ -1,20 +1,24 @@
-"""The values that stages hand to each other, checked when they are made.
+"""The values that stages pass to each other, validated when they are constructed.
 
-Frames are half-open, [start, stop), everywhere inside enteron. The official inclusive ends exist
-only in `enteron.galar.submission`.
+Frame ranges are half-open, [start, stop), everywhere inside enteron. The official inclusive ends
+exist only in `enteron.datasets.submission`.
 """
 
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from enteron.errors import EnteronError, LabelError, UnitError, nearest
-from enteron.labels import COLUMN, LABELS
+from enteron.labels import COLOURS, COLUMN, LABELS
+
+if TYPE_CHECKING:
+    import polars as pl
+    from matplotlib.axes import Axes
 
 STORED_EVERY = 5
 """Original frames per row in most of Galar, where constants counted in rows were chosen."""
@@ -30,13 +34,13 @@ class Unit(StrEnum):
 def _check_span(start: int, stop: int, what: str) -> None:
     if start < 0 or stop <= start:
         raise EnteronError(
-            f"{what} [{start}, {stop}) is not a stretch of frames",
-            "start must be 0 or more and stop must lie after it",
+            f"{what} [{start}, {stop}) is not a range of frames",
+            "start must be 0 or more, and stop must be larger than start",
         )
 
 
 def _read_only(array: NDArray[Any]) -> NDArray[Any]:
-    """The same memory, not to be written through the result; the caller's own array stays as is."""
+    """A view of the same memory that cannot be written to."""
     view = array.view()
     view.flags.writeable = False
     return view
@@ -49,7 +53,7 @@ def _check_label(label: str) -> None:
 
 @dataclass(frozen=True, order=True, slots=True)
 class Event:
-    """One label over [start, stop), with the confidence of whoever found it."""
+    """One label over [start, stop), with a confidence where one is known."""
 
     start: int
     stop: int
@@ -117,14 +121,6 @@ class Annotation:
                 "index or frame? convert one of them with the study's label file",
             )
 
-    def spans(self) -> dict[str, NDArray[np.int64]]:
-        """For each label that occurs, its (n, 2) array of [start, stop), in file order."""
-        found: dict[str, list[tuple[int, int]]] = {}
-        for segment in self.segments:
-            for label in segment.labels:
-                found.setdefault(label, []).append((segment.start, segment.stop))
-        return {label: np.array(spans, dtype=np.int64) for label, spans in found.items()}
-
     @property
     def extent(self) -> tuple[int, int]:
         """First start and last stop; (0, 0) without segments."""
@@ -137,8 +133,8 @@ class Annotation:
 class FrameAxis:
     """The frame number of every row: strictly increasing, gaps allowed.
 
-    A row holds from its own frame up to the next row's, so that durations and overlaps agree in
-    rows and in frames. It never reaches further than `step`: behind a gap nothing is known.
+    A row covers its own frame up to the next row's, so that durations and overlaps agree in rows
+    and in frames. It never covers more than `step` frames: what lies in a gap is unknown.
     """
 
     frames: NDArray[np.int64]
@@ -164,19 +160,19 @@ class FrameAxis:
         return self.frames.size
 
     def ends(self) -> NDArray[np.int64]:
-        """For every row the frame at which it stops holding."""
+        """For every row, the frame at which its range ends."""
         ends = self.frames + self.step
         np.minimum(ends[:-1], self.frames[1:], out=ends[:-1])
         return ends
 
     def gaps(self) -> NDArray[np.int64]:
-        """Rows that do not follow directly on the row before them."""
+        """Rows that come directly after a gap in the numbering."""
         return np.flatnonzero(np.diff(self.frames) > self.step) + 1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Scores:
-    """Probabilities of the 17 labels for the frames of one study. They know their own frames."""
+    """Probabilities of the 17 labels for the frames of one study."""
 
     study: str
     axis: FrameAxis
@@ -228,66 +224,68 @@ class Scores:
         return 1.0 if self.frames_per_row is None else max(1.0, self.frames_per_row / STORED_EVERY)
 
     def column(self, label: str) -> NDArray[np.float32]:
+        """(rows,) scores of one label."""
+        _check_label(label)
         return self.values[:, COLUMN[label]]
 
+    def __repr__(self) -> str:
+        first, last = int(self.axis.frames[0]), int(self.axis.frames[-1])
+        return f"Scores(study={self.study!r}, rows={len(self.axis)}, {self.unit}s={first}..{last})"
 
-Runs = NDArray[np.int64]
-"""(n, 2) array of [start, stop) in rows, ascending."""
+    def table(self) -> "pl.DataFrame":
+        """One row per frame: its number, its time where known, and a column per label."""
+        import polars as pl
 
+        columns: dict[str, NDArray[Any]] = {str(self.unit): self.axis.frames}
+        if self.times is not None:
+            columns["time"] = self.times
+        return pl.DataFrame(columns | {label: self.column(label) for label in LABELS})
 
-def runs_of(column: NDArray[np.bool_]) -> Runs:
-    """Every run of true rows."""
-    padded = np.zeros(column.size + 2, dtype=np.int8)
-    padded[1:-1] = column
-    steps = np.diff(padded)
-    return np.column_stack([np.flatnonzero(steps == 1), np.flatnonzero(steps == -1)])
+    def _repr_html_(self) -> str:
+        return self.table()._repr_html_()
 
+    def plot(self, labels: Sequence[str] | None = None) -> "Axes":
+        """Draw scores against frames with matplotlib; by default labels that exceed one half."""
+        from matplotlib.figure import Figure
 
-def hysteresis(p: NDArray[np.floating], high: float, low: float) -> Runs:
-    """Seeds where p >= high, extended to both sides while p >= low (paper stage 3, decision 27)."""
-    # In the precision of p: a threshold of 0.55 must be reached by a float32 score of 0.55.
-    high, low = np.asarray([high, low], dtype=p.dtype)
-    # Only rows at or above the lower threshold are looked at: there are few of them.
-    above = np.flatnonzero(p >= low)
-    if not above.size:
-        return np.empty((0, 2), dtype=np.int64)
-    first = np.concatenate(([0], np.flatnonzero(np.diff(above) > 1) + 1))
-    last = np.append(first[1:], above.size) - 1
-    seeded = np.maximum.reduceat(p[above], first) >= high
-    return np.stack([above[first[seeded]], above[last[seeded]] + 1], axis=1)
-
-
-def means(values: NDArray[np.floating], spans: Runs) -> NDArray[np.float64]:
-    """Mean of the values over each span."""
-    total = np.concatenate(([0.0], np.cumsum(values, dtype=np.float64)))
-    return (total[spans[:, 1]] - total[spans[:, 0]]) / (spans[:, 1] - spans[:, 0])
+        if labels is None:
+            labels = [label for label in LABELS if self.column(label).max() > 0.5]
+        axes = Figure(figsize=(9, 3), layout="constrained").subplots()
+        for label in labels:
+            axes.plot(self.axis.frames, self.column(label), label=label, color=COLOURS[label])
+        axes.set(xlabel=str(self.unit), ylabel="score", ylim=(0, 1), title=f"Study {self.study}")
+        if labels:
+            axes.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
+        return axes
 
 
 Gap = tuple[int, int]  # [start, stop) of the missing frame numbers
 
 
 def gaps_of(axis: FrameAxis, unreadable: Collection[int] = (), unnamed: int = 0) -> list[Gap]:
-    """The gaps of a study, in order.
+    """The ranges of frame numbers that a study does not contain, in order.
 
-    `unreadable` are frames that the study has but the axis lacks; `unnamed` is how many more of
-    them there are, of which no number is known: these are taken to fill the shortest gaps.
+    `unreadable` are frames that the study has but the axis lacks; `unnamed` counts further ones
+    whose numbers are not known: they are taken to fill the shortest gaps.
     """
-    bad = set(unreadable)
-    found: list[tuple[int, Gap]] = []  # rows missing, and where
+    bad = np.unique(np.fromiter(unreadable, dtype=np.int64, count=len(unreadable)))
+    gaps: list[tuple[int, Gap]] = []  # rows that are missing, and where
     for row in axis.gaps().tolist():
-        before, after = int(axis.frames[row - 1]), int(axis.frames[row])
-        lacking = [n for n in range(before + axis.step, after, axis.step) if n not in bad]
-        if lacking:
-            found.append((len(lacking), (before + axis.step, after)))
-    shortest = sorted(found)
+        start, stop = int(axis.frames[row - 1]) + axis.step, int(axis.frames[row])
+        inside = bad[np.searchsorted(bad, start) : np.searchsorted(bad, stop)]
+        rows = -(-(stop - start) // axis.step)
+        missing = rows - int(((inside - start) % axis.step == 0).sum())
+        if missing:
+            gaps.append((missing, (start, stop)))
+    shortest = sorted(gaps)
     while shortest and shortest[0][0] <= unnamed:
         unnamed -= shortest[0][0]
-        found.remove(shortest.pop(0))
-    return [gap for _, gap in found]
+        gaps.remove(shortest.pop(0))
+    return [gap for _, gap in gaps]
 
 
 def longest(gaps: list[Gap], most: int) -> list[Gap]:
-    """So many of the gaps, the longest, in order."""
+    """The `most` longest gaps, in order."""
     lengths = np.array([stop - start for start, stop in gaps], dtype=np.int64)
     kept = np.sort(np.argsort(-lengths, kind="stable")[:most])
-    return [gaps[place] for place in kept.tolist()]
+    return [gaps[index] for index in kept.tolist()]

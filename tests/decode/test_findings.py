@@ -14,7 +14,7 @@ from enteron.decode.options import PAPER, TRANSIT, FindingOptions
 from enteron.decode.pipeline import gated
 from enteron.labels import COLUMN, FINDINGS, LABELS, LANDMARKS, REGIONS
 from enteron.priors import load_priors
-from enteron.types import hysteresis, means, runs_of
+from enteron.runs import hysteresis, means, runs_of
 from tests.decode.making import drawn
 from tests.literal import decoding as literal
 

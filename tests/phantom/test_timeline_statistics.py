@@ -17,7 +17,8 @@ from enteron.phantom.timeline import TimelineOptions, draw_timeline, study_seed
 from enteron.priors import Priors, load_priors
 from enteron.priors.fit import Observed, changes, fit_priors, from_matrix, place_of
 from enteron.priors.statistics import both
-from enteron.types import Annotation, Segment, Unit, runs_of
+from enteron.runs import runs_of
+from enteron.types import Annotation, Segment, Unit
 
 Z = 4.0
 STUDIES = 500  # of natural length

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from enteron.folders.reading import RunFacts
+from enteron.folders.reading import RunRecord
 from enteron.report.clock import Clock, counted, duration, stamp
 from enteron.types import FrameAxis, Scores, Unit
 
@@ -11,7 +11,7 @@ from enteron.types import FrameAxis, Scores, Unit
 def clock(frames, times=None, unit=Unit.FRAME, **run):
     axis = FrameAxis(np.asarray(frames))
     values = np.zeros((len(axis), 17), np.float32)
-    return Clock.of(Scores("x", axis, values, times), unit, RunFacts(**run))
+    return Clock.of(Scores("x", axis, values, times), unit, RunRecord(**run))
 
 
 @pytest.mark.parametrize(

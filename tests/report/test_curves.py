@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from enteron.folders.reading import RunFacts
+from enteron.folders.reading import RunRecord
 from enteron.labels import LABELS
 from enteron.report.clock import Clock
 from enteron.report.timeline import curve_data, frame_runs, quantised, time_knots
@@ -20,7 +20,7 @@ def scores(rows: int, seed: int = 0, times=None, frames=None) -> Scores:
 
 
 def clock_of(made: Scores, rate: float | None = None) -> Clock:
-    return Clock.of(made, Unit.FRAME, RunFacts(rate=rate))
+    return Clock.of(made, Unit.FRAME, RunRecord(rate=rate))
 
 
 @given(rows=st.integers(1, 60), most=st.integers(1, 60), seed=st.integers(0, 3))

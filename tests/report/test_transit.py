@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from enteron.decode.events import DecodedEvent
-from enteron.folders.reading import RunFacts
+from enteron.folders.reading import RunRecord
 from enteron.labels import REGIONS
 from enteron.report.clock import Clock
 from enteron.report.transit import Outcome, transit_panel
@@ -25,7 +25,7 @@ def panel(line: str, rate: float | None = 2.0):
             name = LETTERS[letter]
             events.append(DecodedEvent(10 * place, 10 * (place + run), name, 0.9, name, 0.8, 0.8))
         place += run
-    clock = Clock.of(scores, Unit.FRAME, RunFacts(rate=rate))
+    clock = Clock.of(scores, Unit.FRAME, RunRecord(rate=rate))
     return transit_panel(events, clock, gaps_of(scores.axis))
 
 

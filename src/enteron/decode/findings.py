@@ -12,7 +12,7 @@ from enteron.decode.evidence import mean_log_odds, median
 from enteron.decode.options import FindingOptions, scaled_rows
 from enteron.labels import COLUMN, FINDINGS
 from enteron.priors import Priors
-from enteron.types import Runs, hysteresis, means
+from enteron.runs import Runs, hysteresis, means
 
 DEFAULT_LOW = 0.7  # the paper: l_c = 0.7 h_c
 

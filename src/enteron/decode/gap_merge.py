@@ -9,7 +9,8 @@ from enteron.calibration.calibration import Calibration, calibrated
 from enteron.decode.events import DecodedEvent
 from enteron.decode.options import scaled_rows
 from enteron.labels import LABELS
-from enteron.types import Scores, runs_of
+from enteron.runs import runs_of
+from enteron.types import Scores
 
 GAP = 15  # rows that the prior submission bridged
 

@@ -11,7 +11,7 @@ from enteron.decode.options import LandmarkOptions
 from enteron.decode.regions import RegionStay
 from enteron.labels import LANDMARK_BETWEEN, REGIONS
 from enteron.priors import Priors
-from enteron.types import Runs, hysteresis
+from enteron.runs import Runs, hysteresis
 
 
 @dataclass(frozen=True)

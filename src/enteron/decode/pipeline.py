@@ -36,7 +36,8 @@ from enteron.decode.regions import (
 )
 from enteron.labels import ANATOMY, COLUMN, FINDINGS, LABELS, LANDMARKS, REGIONS
 from enteron.priors import Priors, load_priors
-from enteron.types import Scores, means
+from enteron.runs import means
+from enteron.types import Scores
 
 
 def gated(

@@ -11,7 +11,7 @@ from enteron.decode.evidence import evidence
 from enteron.decode.options import SemiMarkovOptions, StateMachineOptions
 from enteron.labels import REGIONS
 from enteron.priors import Priors
-from enteron.types import means, runs_of
+from enteron.runs import means, runs_of
 
 
 def log_durations(rows: int, stride: float, priors: Priors) -> NDArray[np.float64]:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from enteron.decode.options import scaled_rows
-from enteron.types import Runs, hysteresis, runs_of
+from enteron.runs import Runs, hysteresis, runs_of
 
 GRID: Final = expit(np.arange(-7, 4.01, 0.25)).astype(np.float32)
 """Upper thresholds that are tried, even in log-odds: calibrated findings are rare."""

@@ -1,60 +1,231 @@
-"""The files of a reading that decoding makes: events for programs, for tables, for the score."""
+"""The reading folder: the names, the schema, the reading and the writing of its files.
+
+    run.json           what was read, with what, and how far it got     RunRecord
+    embeddings.npy     the encoder's output, frame by frame             enteron.inference.store
+    scores.parquet     the model's raw scores                           enteron.folders.scores
+    events.json, .csv  decoded events, for programs and for tables      write_events
+    submission.json    the same events as the official file             enteron.datasets.submission
+    pictures/          pictures of events                               enteron.report.pictures
+    report.html        the page                                         enteron.report
+"""
 
 import csv
 import io
 import json
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from html import escape
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
-from enteron.calibration.calibration import FrameCalibration
+from enteron.calibration import FrameCalibration
 from enteron.datasets.submission import write_submission
-from enteron.decode.events import DecodedEvent, to_annotation
+from enteron.decode import DecodedEvent, DecodeOptions
+from enteron.decode.events import to_annotation
 from enteron.errors import EnteronError, LabelError, nearest
 from enteron.files import write_text
 from enteron.folders.scores import read_scores
-from enteron.labels import REGIONS
-from enteron.types import FrameAxis, Gap, Scores, Unit, gaps_of
+from enteron.labels import LABELS, REGIONS
+from enteron.types import Annotation, FrameAxis, Gap, Scores, Unit, gaps_of
 
-FIELDS = ("label", "start", "stop", "score", "region", "onset", "end", "times")
+if TYPE_CHECKING:
+    import polars as pl
 
+RUN = "run.json"
+EMBEDDINGS = "embeddings.npy"
+SCORES = "scores.parquet"
+EVENTS = "events.json"
+EVENTS_TABLE = "events.csv"
+SUBMISSION = "submission.json"
+REPORT = "report.html"
 
-def write_reading(
-    folder: Path, scores: Scores, unit: Unit, events: Sequence[DecodedEvent], *, cut: bool
-) -> None:
-    """Write `events.json`, `events.csv` and `submission.json`, each whole or not at all."""
-    folder.mkdir(parents=True, exist_ok=True)
-    rows = [_row(event, scores) for event in events]
-    content = {"study": scores.study, "unit": str(unit), "events": rows}
-    write_text(folder / "events.json", _lines(content))
-    write_text(folder / "events.csv", _csv(rows))
-    # The official file counts frames. Scores that only know rows are written as they are, and
-    # the command says so.
-    annotation = to_annotation(scores.study, scores.unit, events, cut=cut)
-    write_submission(folder / "submission.json", [annotation])
+READ_AGAIN = "run `enteron read` again, which writes all files of a reading"
+MIXED = "the files of two readings were mixed: read one of the studies into a new folder"
 
-
-def write_run(folder: Path, run: dict[str, Any]) -> None:
-    """Write `run.json`: what was done, with what."""
-    write_text(folder / "run.json", json.dumps(run, indent=1, sort_keys=True) + "\n")
+# ---- run.json
 
 
-def read_run(folder: Path) -> dict[str, Any] | None:
-    """`run.json` of a folder, or nothing where there is none."""
-    try:
-        content = json.loads((folder / "run.json").read_text(encoding="utf-8"))
-    except FileNotFoundError:
+class _Facts(BaseModel):
+    """A part of run.json. Fields of later versions are ignored, so that the file can grow."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", protected_namespaces=())
+
+
+class Unreadable(_Facts):
+    """Frames that could not be decoded."""
+
+    count: int = 0
+    frames: tuple[int, ...] = ()  # the first ones by number; all of them are counted
+    reasons: dict[str, int] = Field(default_factory=dict)
+
+
+class Redundant(_Facts):
+    """Frames that were not encoded since they hardly differ from an earlier one."""
+
+    count: int = 0
+    share: float | None = None
+    limit: float | None = None  # grey levels
+    probed: int = 0  # redundant frames that were encoded all the same, to measure the effect
+    mean_difference: float | None = None  # of their scores
+    largest_difference: float | None = None
+
+
+class ModelFacts(_Facts):
+    """The model that scored the frames."""
+
+    backbone: str | None = None
+    hash: str | None = None  # first 16 digits of the hash of its weights, or of its calibration
+    trained_on: dict[str, JsonValue] = Field(default_factory=dict)
+    results: dict[str, float] = Field(default_factory=dict)
+    calibrated: bool | None = None
+    split: str | None = None
+
+
+class RuntimeFacts(_Facts):
+    """What ran the encoder."""
+
+    name: str | None = None
+    why: str | None = None
+    tta: bool | None = None
+
+
+State = Literal["started", "embedded", "scored", "decoded", "illustrated", "finished"]
+"""The last stage whose files are complete."""
+
+
+class RunRecord(_Facts):
+    """`run.json`: written at the end of every stage, by `read` and by `decode` alike.
+
+    It holds no path of this machine and nothing of a patient but the study's id.
+    """
+
+    study: str | None = None
+    state: State | None = None
+    command: str | None = None
+    unit: Unit = Unit.FRAME
+    rows: int | None = None  # frames of the study
+    scored: int | None = None  # rows of scores.parquet: frames that could be read
+    stride: int | None = None
+    gaps: int | None = None
+    rate: float | None = Field(default=None, gt=0)  # frames per second
+    rate_note: str | None = None
+    notes: tuple[str, ...] = ()
+    unreadable: Unreadable | None = None
+    redundant: Redundant | None = None
+    model: ModelFacts | None = None
+    runtime: RuntimeFacts | None = None
+    preset: str | None = None
+    options: DecodeOptions | None = None
+    frame_calibration: FrameCalibration | None = None  # applied to the scores before decoding
+    scaling: str | None = None
+    versions: dict[str, str] = Field(default_factory=dict)
+    timings: dict[str, float] = Field(default_factory=dict)  # seconds by stage
+
+    @classmethod
+    def load(cls, folder: Path) -> "RunRecord | None":
+        """The record of a folder; None where there is no run.json."""
+        try:
+            table = json.loads((folder / RUN).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            raise EnteronError(
+                f"{RUN} in '{folder.name}' cannot be read ({error})",
+                "delete it and read the study again, or give another folder",
+            ) from error
+        return cls.parse(table)
+
+    @classmethod
+    def parse(cls, table: object) -> "RunRecord":
+        """The record of a parsed run.json; the first wrong field is named."""
+        try:
+            return cls.model_validate(table)
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            where = ".".join(str(part) for part in first["loc"]) or "the whole file"
+            raise EnteronError(
+                f"{RUN} is damaged at '{where}' ({first['msg'].lower()})",
+                "run `enteron read` again, or take the field out of the file",
+            ) from error
+
+    def save(self, folder: Path) -> None:
+        """Write run.json, replacing the record of an earlier stage."""
+        content = self.model_dump(mode="json")
+        write_text(folder / RUN, json.dumps(content, indent=1, sort_keys=True) + "\n")
+
+    @property
+    def is_calibrated(self) -> bool | None:
+        """Whether the scores were calibrated; None when the run does not tell."""
+        return None if self.model is None else self.model.calibrated
+
+    @property
+    def unreadable_frames(self) -> tuple[int, ...]:
+        """Numbers of the unreadable frames, as far as they are listed."""
+        return () if self.unreadable is None else self.unreadable.frames
+
+    @property
+    def unnamed(self) -> int:
+        """How many unreadable frames are counted but not listed."""
+        if self.unreadable is None:
+            return 0
+        return max(0, self.unreadable.count - len(self.unreadable.frames))
+
+    @property
+    def rate_assumed(self) -> bool:
+        """Whether the frame rate is an assumption rather than known."""
+        return "assum" in (self.rate_note or "").lower()
+
+
+def package_versions(*names: str) -> dict[str, str]:
+    """Installed versions of packages; those that are not installed are left out."""
+    versions: dict[str, str] = {}
+    for name in names:
+        try:
+            versions[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return versions
+
+
+def scaling_note(scores: Scores) -> str | None:
+    """A sentence for studies whose decoder constants were scaled; None for real studies."""
+    if scores.shortening == 1.0:
         return None
-    except (OSError, ValueError) as error:
-        raise EnteronError(
-            f"run.json in '{folder.name}' cannot be read", "delete it, or give another folder"
-        ) from error
-    return content if isinstance(content, dict) else {}
+    return (
+        f"a shortened study: a row stands for {scores.row_frames:.0f} original frames, so "
+        f"constants counted in rows are divided by {scores.shortening:.1f}, for every decoder alike"
+    )
+
+
+# ---- events.json, events.csv, submission.json
+
+EVENT_FIELDS = ("label", "start", "stop", "score", "region", "onset", "end", "times")
+
+
+def write_events(
+    folder: Path, scores: Scores, events: Sequence[DecodedEvent], *, cut: bool
+) -> None:
+    """Write `events.json`, `events.csv` and `submission.json`, each atomically.
+
+    The official file counts frames. Where scores only number rows, it holds row numbers; the
+    command that writes it says so.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    rows = [_event_row(event, scores) for event in events]
+    head = json.dumps({"study": scores.study, "unit": str(scores.unit)})
+    lines = ",\n".join(json.dumps(row) for row in rows)
+    listed = f"[\n{lines}\n]" if lines else "[]"
+    write_text(folder / EVENTS, f'{head[:-1]}, "events": {listed}}}\n')
+    write_text(folder / EVENTS_TABLE, _events_csv(rows))
+    write_submission(
+        folder / SUBMISSION, [to_annotation(scores.study, scores.unit, events, cut=cut)]
+    )
 
 
 @dataclass(frozen=True)
@@ -67,7 +238,7 @@ class EventsFile:
 
 
 def read_events_file(path: Path) -> EventsFile:
-    """Read `events.json`; whatever is wrong in it is told with the event's number."""
+    """Read `events.json`; an invalid event is reported by its number."""
     remedy = "decode the scores again"
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
@@ -77,284 +248,262 @@ def read_events_file(path: Path) -> EventsFile:
         study, unit, rows = str(content["study"]), Unit(content["unit"]), list(content["events"])
     except (KeyError, TypeError, ValueError) as error:
         raise EnteronError(f"{path.name} has no study, unit and events", remedy) from error
-    events = []
-    for number, row in enumerate(rows, 1):
-        try:
-            score, onset, end = (
-                None if row.get(name) is None else float(row[name])
-                for name in ("score", "onset", "end")
-            )
-            start, stop = int(row["start"]), int(row["stop"])
-            if row.get("region") not in (None, *REGIONS):
-                raise LabelError(f"'{row['region']}' is not a region", nearest("", REGIONS))
-            event = DecodedEvent(start, stop, row["label"], score, row.get("region"), onset, end)
-        except EnteronError as error:
-            problem = f"{path.name}, event {number}: {error.problem}"
-            raise type(error)(problem, error.remedy) from error
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise EnteronError(f"event {number} of {path.name} is damaged", remedy) from error
-        events.append(event)
-    return EventsFile(study, unit, tuple(events))
+    return EventsFile(study, unit, tuple(_event(row, i, path.name) for i, row in enumerate(rows, 1)))
 
 
-def _row(event: DecodedEvent, scores: Scores) -> dict[str, Any]:
+def _event(row: Any, number: int, source: str) -> DecodedEvent:
+    try:
+        score, onset, end = (
+            None if row.get(name) is None else float(row[name])
+            for name in ("score", "onset", "end")
+        )
+        start, stop = int(row["start"]), int(row["stop"])
+        if row.get("region") not in (None, *REGIONS):
+            raise LabelError(f"'{row['region']}' is not a region", nearest("", REGIONS))
+        return DecodedEvent(start, stop, row["label"], score, row.get("region"), onset, end)
+    except EnteronError as error:
+        problem = f"{source}, event {number}: {error.problem}"
+        raise type(error)(problem, error.remedy) from error
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise EnteronError(
+            f"event {number} of {source} is damaged", "decode the scores again"
+        ) from error
+
+
+def _event_row(event: DecodedEvent, scores: Scores) -> dict[str, Any]:
     values = (
         event.label,
         event.start,
         event.stop,
-        *(None if v is None else round(v, 4) for v in (event.score,)),
+        _rounded(event.score),
         event.region,
-        *(None if v is None else round(v, 4) for v in (event.onset, event.end)),
-        _times(event, scores),
+        _rounded(event.onset),
+        _rounded(event.end),
+        event_times(event, scores),
     )
-    return dict(zip(FIELDS, values, strict=True))
+    return dict(zip(EVENT_FIELDS, values, strict=True))
 
 
-def _times(event: DecodedEvent, scores: Scores) -> list[float] | None:
-    """Seconds of the first row, and of the row that follows the last (or of the last itself)."""
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 4)
+
+
+def event_times(event: DecodedEvent, scores: Scores) -> list[float] | None:
+    """Seconds at which an event starts and stops, or None where times are unknown."""
     if scores.times is None:
         return None
     rows = np.searchsorted(scores.axis.frames, (event.start, event.stop))
     return [round(float(scores.times[min(row, len(scores.axis) - 1)]), 3) for row in rows]
 
 
-def _lines(content: dict[str, Any]) -> str:
-    """JSON with an event per line."""
-    events = ",\n".join(json.dumps(row) for row in content["events"])
-    head = {name: value for name, value in content.items() if name != "events"}
-    listed = f"[\n{events}\n]" if events else "[]"
-    return json.dumps(head)[:-1] + f', "events": {listed}}}\n'
-
-
-def _csv(rows: Sequence[dict[str, Any]]) -> str:
+def _events_csv(rows: Sequence[Mapping[str, Any]]) -> str:
     text = io.StringIO()
-    names = [*FIELDS[:-1], "start_time", "stop_time"]
+    names = [*EVENT_FIELDS[:-1], "start_time", "stop_time"]
     writer = csv.DictWriter(text, names, lineterminator="\n")
     writer.writeheader()
     for row in rows:
         times = row["times"] or ("", "")
-        cells = {name: "" if row[name] is None else row[name] for name in FIELDS[:-1]}
+        cells = {name: "" if row[name] is None else row[name] for name in EVENT_FIELDS[:-1]}
         writer.writerow({**cells, "start_time": times[0], "stop_time": times[1]})
     return text.getvalue()
 
 
-class _Facts(BaseModel):
-    """Facts of a run: what is not known here is left alone, so that `run.json` can grow."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore", protected_namespaces=())
+# ---- the whole folder
 
 
-class Unreadable(_Facts):
-    """Frames that could not be decoded."""
-
-    count: int = 0
-    frames: tuple[int, ...] = ()
-    reasons: dict[str, int] = Field(default_factory=dict)
-
-
-class Redundant(_Facts):
-    """Frames that were not encoded since they hardly differ from the one before."""
-
-    count: int = 0
-    share: float | None = None
-
-
-class ModelFacts(_Facts):
-    """The model that scored the frames."""
-
-    backbone: str | None = None
-    hash: str | None = None
-    trained_on: dict[str, Any] = Field(default_factory=dict)
-    results: dict[str, Any] = Field(default_factory=dict)
-    calibrated: bool | None = None
-    split: str | None = None
-
-    @field_validator("trained_on", "results", mode="before")
-    @classmethod
-    def _nothing(cls, value: Any) -> Any:
-        return {} if value is None else value
-
-
-class RuntimeFacts(_Facts):
-    """What ran the model."""
-
-    name: str | None = None
-    why: str | None = None
-    tta: bool | None = None
-
-
-class RunFacts(_Facts):
-    """Everything that the page tells about a run."""
-
-    command: str | None = None
-    study: str | None = None
-    rows: int | None = None  # frames of the study
-    scored: int | None = None  # of these, rows of scores.parquet: without the unreadable ones
-    stride: int | None = None
-    rate: float | None = Field(default=None, gt=0)
-    rate_note: str | None = None
-    unreadable: Unreadable | None = None
-    redundant: Redundant | None = None
-    model: ModelFacts | None = None
-    runtime: RuntimeFacts | None = None
-    preset: str | None = None
-    options: dict[str, Any] = Field(default_factory=dict)
-    frame_calibration: FrameCalibration | None = None
-    thresholds: dict[str, float | None] = Field(default_factory=dict)
-    scaling: str | None = None
-    notes: tuple[str, ...] = ()
-    calibrated: bool | None = None
-    versions: dict[str, str] = Field(default_factory=dict)
-    timings: dict[str, float] = Field(default_factory=dict)
-
-    @field_validator("model", mode="before")
-    @classmethod
-    def _hash_alone(cls, value: Any) -> Any:
-        # `enteron decode` knows no more of a model than the hash of its calibration.
-        return {"hash": value} if isinstance(value, str) else value
-
-    @field_validator("notes", mode="before")
-    @classmethod
-    def _no_notes(cls, value: Any) -> Any:
-        return () if value is None else value
-
-    @field_validator("options", "thresholds", "versions", "timings", mode="before")
-    @classmethod
-    def _nothing(cls, value: Any) -> Any:
-        return {} if value is None else value
-
-    @classmethod
-    def from_json(cls, table: Any) -> "RunFacts":
-        """The facts of a parsed `run.json`; a field of the wrong kind is named."""
-        try:
-            return cls.model_validate(table)
-        except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            where = ".".join(str(part) for part in first["loc"]) or "the whole file"
-            raise EnteronError(
-                f"run.json is damaged at '{where}' ({first['msg'].lower()})",
-                "run `enteron read` again, or take the field out of the file",
-            ) from error
-
-    @property
-    def is_calibrated(self) -> bool | None:
-        """Whether scores were calibrated; None when the run does not say."""
-        if self.model is not None and self.model.calibrated is not None:
-            return self.model.calibrated
-        return self.calibrated
-
-    @property
-    def unnamed(self) -> int:
-        """Unreadable frames whose numbers are not listed."""
-        if self.unreadable is None:
-            return 0
-        return max(0, self.unreadable.count - len(self.unreadable.frames))
-
-    @property
-    def rate_assumed(self) -> bool:
-        return "assum" in (self.rate_note or "").lower()
-
-
-SCORES = "scores.parquet"
-MIXED = "the files of two readings were mixed: read one of the studies into a new folder"
-REMEDY = "run `enteron read` again, which writes all files of a reading"
-
-
-@dataclass(frozen=True)
-class StoredReading:
-    """What `enteron read` left in a folder, as far as the page needs it."""
+@dataclass(frozen=True, repr=False)
+class Reading:
+    """A study that was read: its scores, its events, and how they were made."""
 
     folder: Path
-    unit: Unit
-    scores: Scores
-    events: tuple[DecodedEvent, ...]  # in file order; their place is their number on the page
-    run: RunFacts
+    scores: Scores  # of every readable frame, as the model gave them (not calibrated)
+    events: tuple[DecodedEvent, ...]  # in file order; their position is their number on the page
+    run: RunRecord
 
     @property
     def study(self) -> str:
+        """The study's id."""
         return self.scores.study
+
+    @property
+    def unit(self) -> Unit:
+        """Whether events count frames or rows."""
+        return self.scores.unit
+
+    @property
+    def report(self) -> Path:
+        """Path of the page."""
+        return self.folder / REPORT
+
+    @property
+    def cut(self) -> bool:
+        """Whether the official file is cut at every change of the label set."""
+        return self.run.options is not None and self.run.options.cut
+
+    @property
+    def annotation(self) -> Annotation:
+        """The events as the official file holds them."""
+        return to_annotation(self.study, self.unit, self.events, cut=self.cut)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Number of events by label, the commonest label first."""
+        return dict(Counter(event.label for event in self.events).most_common())
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """Seconds that each stage took."""
+        return self.run.timings
 
     @cached_property
     def stored_axis(self) -> FrameAxis:
-        """All frames of the study, unreadable ones included as far as they are named."""
-        bad = () if self.run.unreadable is None else self.run.unreadable.frames
-        return FrameAxis(np.union1d(self.scores.axis.frames, np.array(bad, np.int64)))
+        """All frames of the study, unreadable ones included as far as they are listed."""
+        unreadable = np.array(self.run.unreadable_frames, np.int64)
+        return FrameAxis(np.union1d(self.scores.axis.frames, unreadable), self.unit)
 
     @cached_property
     def gaps(self) -> list[Gap]:
-        """Stretches of frame numbers that the study does not contain."""
-        bad = () if self.run.unreadable is None else self.run.unreadable.frames
-        return gaps_of(self.scores.axis, bad, self.run.unnamed)
+        """Ranges of frame numbers that the study does not contain."""
+        return gaps_of(self.scores.axis, self.run.unreadable_frames, self.run.unnamed)
+
+    def table(self) -> "pl.DataFrame":
+        """One row per event: label, start, stop, confidence, region, and times where known."""
+        import polars as pl
+
+        times = [event_times(event, self.scores) or (None, None) for event in self.events]
+        return pl.DataFrame(
+            {
+                "label": [event.label for event in self.events],
+                "start": [event.start for event in self.events],
+                "stop": [event.stop for event in self.events],
+                "confidence": [event.score for event in self.events],
+                "region": [event.region for event in self.events],
+                "start_time": [start for start, _ in times],
+                "stop_time": [stop for _, stop in times],
+            },
+            schema={
+                "label": pl.String,
+                "start": pl.Int64,
+                "stop": pl.Int64,
+                "confidence": pl.Float64,
+                "region": pl.String,
+                "start_time": pl.Float64,
+                "stop_time": pl.Float64,
+            },
+        )
+
+    def __repr__(self) -> str:
+        return (
+            f"Reading(study={self.study!r}, frames={len(self.scores.axis)}, "
+            f"events={len(self.events)}, folder={self.folder.name!r})"
+        )
+
+    def __str__(self) -> str:
+        lines = [self._headline()]
+        rows = self.summary()
+        widths = [max(len(row[i]) for row in [_SUMMARY_HEAD, *rows]) for i in range(5)]
+        for row in [_SUMMARY_HEAD, *rows] if rows else []:
+            first, *rest = (cell.ljust(w) if i == 0 else cell.rjust(w)
+                            for i, (cell, w) in enumerate(zip(row, widths, strict=True)))  # fmt: skip
+            lines.append("  ".join([first, *rest]))
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        head = "".join(f"<th>{escape(name)}</th>" for name in _SUMMARY_HEAD)
+        body = "".join(
+            "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>"
+            for row in self.summary()
+        )
+        return f"<p>{escape(self._headline())}</p><table><tr>{head}</tr>{body}</table>"
+
+    def summary(self) -> list[tuple[str, str, str, str, str]]:
+        """A row per label that occurs: label, events, first and last frame, highest confidence."""
+        rows: list[tuple[str, str, str, str, str]] = []
+        for label in sorted(self.counts, key=LABELS.index):
+            events = [event for event in self.events if event.label == label]
+            scores = [event.score for event in events if event.score is not None]
+            rows.append(
+                (
+                    label,
+                    f"{len(events):,}",
+                    f"{min(event.start for event in events):,}",
+                    f"{max(event.stop for event in events) - 1:,}",
+                    f"{max(scores):.2f}" if scores else "-",
+                )
+            )
+        return rows
+
+    def _headline(self) -> str:
+        unreadable = 0 if self.run.unreadable is None else self.run.unreadable.count
+        frames = len(self.scores.axis) + unreadable
+        state = f"{unreadable:,} of them unreadable" if unreadable else "all readable"
+        events = f"{len(self.events):,} event{'' if len(self.events) == 1 else 's'}"
+        return f"Study {self.study}: {frames:,} {self.unit}s, {state}, {events}"
 
 
-def load_reading(folder: Path, scores_file: Path | None = None) -> StoredReading:
-    """The reading of a folder; files that are missing, damaged or of two studies are refused.
+_SUMMARY_HEAD = ("label", "events", "first", "last", "confidence")
+
+
+def load_reading(folder: Path | str, scores_file: Path | None = None) -> Reading:
+    """The reading of a folder; missing, damaged or mixed files are refused.
 
     Scores lie in the folder unless a file is named: `enteron decode` leaves them where they were.
     """
+    folder = Path(folder)
     if not folder.is_dir():
         raise EnteronError(f"'{folder.name}' is not a folder", "give the folder of a reading")
-    if not (folder / "events.json").is_file():
-        raise EnteronError(f"'{folder.name}' is not a reading: it has no events.json", REMEDY)
+    if not (folder / EVENTS).is_file():
+        raise EnteronError(f"'{folder.name}' is not a reading: it has no {EVENTS}", READ_AGAIN)
     if scores_file is None:
         scores_file = folder / SCORES
         if not scores_file.is_file():
             raise EnteronError(
                 f"'{folder.name}' has no {SCORES}", "name the file that was decoded with --scores"
             )
-    stored = read_events_file(folder / "events.json")
-    run = _run(folder / "run.json")
-    scores = _scores(scores_file, stored, run)
-    _agree(stored.study, stored.events, scores, run)
-    return StoredReading(folder, stored.unit, scores, stored.events, run)
+    events = read_events_file(folder / EVENTS)
+    run = RunRecord.load(folder) or RunRecord()
+    scores = _decoded_scores(scores_file, events, run)
+    _require_agreement(events, scores, run)
+    return Reading(folder, scores, events.events, run)
 
 
-def _scores(path: Path, stored: EventsFile, run: RunFacts) -> Scores:
-    """Scores counted as the events are: rows become frames if they did so while decoding."""
-    stride = run.stride if stored.unit is Unit.FRAME else None
-    read = read_scores(path, None, stride)
-    # A file that does not say whose scores it holds goes by its own name.
-    if read.study not in (stored.study, path.stem):
+def _decoded_scores(path: Path, events: EventsFile, run: RunRecord) -> Scores:
+    """Scores in the unit of the events: rows become frames if they did so while decoding."""
+    stride = run.stride if events.unit is Unit.FRAME else None
+    scores = read_scores(path, None, stride)
+    # A file that does not name its study goes by its own name.
+    if scores.study not in (events.study, path.stem):
         raise EnteronError(
-            f"{path.name} holds scores of study {read.study}, events.json events of study "
-            f"{stored.study}",
+            f"{path.name} holds scores of study {scores.study}, {EVENTS} events of study "
+            f"{events.study}",
             MIXED,
         )
-    if read.unit is not stored.unit:
+    if scores.unit is not events.unit:
         raise EnteronError(
-            f"{path.name} counts in '{read.unit}', events.json in '{stored.unit}'", MIXED
+            f"{path.name} counts in '{scores.unit}', {EVENTS} in '{events.unit}'", MIXED
         )
-    times = read.times
+    times = scores.times
     if times is not None and not (np.isfinite(times).all() and (np.diff(times) >= 0).all()):
         raise EnteronError(
             f"the times in {path.name} have holes or go back", "correct the column or leave it out"
         )
-    return replace(read, study=stored.study)
+    return replace(scores, study=events.study)
 
 
-def _run(path: Path) -> RunFacts:
-    """`run.json`, or nothing known about the run."""
-    try:
-        table: Any = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return RunFacts()
-    except (OSError, ValueError) as error:
-        raise EnteronError(f"run.json cannot be read ({error})", REMEDY) from error
-    return RunFacts.from_json(table)
-
-
-def _agree(study: str, events: Sequence[DecodedEvent], scores: Scores, run: RunFacts) -> None:
-    """Events, scores and run are of one study, or it is an error."""
-    if run.study is not None and run.study != study:
-        raise EnteronError(f"events.json is of study {study}, run.json of study {run.study}", MIXED)
+def _require_agreement(events: EventsFile, scores: Scores, run: RunRecord) -> None:
+    """Refuse events, scores and run.json of different studies."""
+    if run.study is not None and run.study != events.study:
+        raise EnteronError(
+            f"{EVENTS} is of study {events.study}, {RUN} of study {run.study}", MIXED
+        )
     rows = len(scores.axis)
     expected = run.rows if run.scored is None else run.scored
     if expected is not None and expected != rows:
         raise EnteronError(
-            f"the scores have {rows} rows where run.json of study {study} has {expected}", MIXED
+            f"the scores have {rows} rows where {RUN} of study {events.study} has {expected}", MIXED
         )
     first, last = int(scores.axis.frames[0]), int(scores.axis.ends()[-1])
-    for event in events:
+    for event in events.events:
         if event.start < first or event.stop > last:
             raise EnteronError(
                 f"the event '{event.label}' at {event.start} to {event.stop} lies outside the "
@@ -363,8 +512,8 @@ def _agree(study: str, events: Sequence[DecodedEvent], scores: Scores, run: RunF
             )
 
 
-def rows_of(event: DecodedEvent, scores: Scores) -> range:
-    """The rows that an event covers: at least one."""
+def event_rows(event: DecodedEvent, scores: Scores) -> range:
+    """The rows of the scores that an event covers: at least one."""
     start, stop = np.searchsorted(scores.axis.frames, (event.start, event.stop))
     row = min(int(start), len(scores.axis) - 1)
     return range(row, max(int(stop), row + 1))

@@ -31,7 +31,8 @@ from enteron.phantom.time_scale import write_frames_per_row
 from enteron.phantom.timeline import Timeline, TimelineOptions, draw_timeline, study_seed
 from enteron.priors import Priors, load_priors
 from enteron.study.picture import encode_png
-from enteron.types import FrameAxis, Unit, runs_of
+from enteron.runs import runs_of
+from enteron.types import FrameAxis, Unit
 
 TEST_FOLDER = "Testdata_ICPR_2026_RARE_Challenge"
 UPDATED_FOLDER = "20251215_Labels_Updated"

@@ -41,7 +41,7 @@ from enteron.phantom.motion import Motion, draw_motion
 from enteron.phantom.trace import ABSORBED, RING_ANGLES, colour, illuminate, palette_table
 from enteron.phantom.veil import Veil, bubble, defocus, draw_veil, flood, soil, swirls
 from enteron.phantom.wall import REGION, Wall, build_wall
-from enteron.types import runs_of
+from enteron.runs import runs_of
 
 F32 = np.float32
 _LANDMARK_TILT = 0.40  # radians; a landmark is seen ahead

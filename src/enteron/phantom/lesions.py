@@ -16,7 +16,7 @@ from enteron.labels import COLUMN, FINDINGS
 from enteron.phantom.camera import Camera, Solids, View, lay
 from enteron.phantom.motion import Motion
 from enteron.phantom.wall import REGION, Field, branching_lines, clouds, look_up, wrapped_blur
-from enteron.types import runs_of
+from enteron.runs import runs_of
 
 Matrix = NDArray[np.floating]
 

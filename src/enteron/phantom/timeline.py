@@ -21,7 +21,7 @@ from enteron.priors.statistics import (
     from_table,
     threshold,
 )
-from enteron.types import Runs, runs_of
+from enteron.runs import Runs, runs_of
 
 Rows = NDArray[np.int64]
 

@@ -37,7 +37,8 @@ from enteron.priors.statistics import (
     significant,
     to_table,
 )
-from enteron.types import Annotation, Runs, Unit, runs_of
+from enteron.runs import Runs, runs_of
+from enteron.types import Annotation, Unit
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from enteron.folders.reading import RunFacts
+from enteron.folders.reading import RunRecord
 from enteron.types import FrameAxis, Scores, Unit
 
 
@@ -21,7 +21,7 @@ class Clock:
     assumed: bool  # the rate is an assumption and not a measurement
 
     @classmethod
-    def of(cls, scores: Scores, unit: Unit, run: RunFacts) -> "Clock":
+    def of(cls, scores: Scores, unit: Unit, run: RunRecord) -> "Clock":
         # A rate counts frames; rows that stand for an unknown number of frames have no time.
         rate = run.rate if unit is Unit.FRAME else None
         return cls(scores.axis, unit, scores.times, rate, run.rate_assumed)

@@ -6,7 +6,7 @@ from typing import Any
 
 from enteron.decode.events import DecodedEvent, to_annotation
 from enteron.errors import EnteronError, UnitError
-from enteron.folders.reading import RunFacts
+from enteron.folders.reading import RunRecord
 from enteron.labels import COLUMN, LABELS, REGIONS
 from enteron.metrics.evaluation import EvaluationOptions, evaluate, summarise
 from enteron.report.clock import Clock, counted
@@ -64,7 +64,7 @@ def comparison_panel(
     truth: Annotation,
     study: str,
     clock: Clock,
-    run: RunFacts,
+    run: RunRecord,
 ) -> ComparisonPanel:
     """Figures of this study; its truth must be of the same study and count the same thing."""
     if truth.study != study:

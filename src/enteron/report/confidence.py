@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from enteron.decode.events import DecodedEvent
-from enteron.folders.reading import RunFacts
+from enteron.folders.reading import RunRecord
 from enteron.labels import COLUMN, REGIONS
 from enteron.types import Scores
 
@@ -59,7 +59,7 @@ class SurenessPanel:
     calibrated: bool | None
 
 
-def sureness_panel(events: Sequence[DecodedEvent], scores: Scores, run: RunFacts) -> SurenessPanel:
+def sureness_panel(events: Sequence[DecodedEvent], scores: Scores, run: RunRecord) -> SurenessPanel:
     """Confidence of landmarks and findings; certainty about the region, frame by frame."""
     judged = [
         (number, event, event.score)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from enteron.decode.events import DecodedEvent
-from enteron.folders.reading import RunFacts, StoredReading
+from enteron.folders.reading import RunRecord, Reading
 from enteron.labels import COLUMN, FINDINGS, LANDMARKS, REGIONS
 from enteron.report.clock import Clock, counted
 from enteron.types import Gap
@@ -53,7 +53,7 @@ class FactsPanel:
     scaling: str | None
 
 
-def facts_panel(reading: StoredReading, clock: Clock) -> FactsPanel:
+def facts_panel(reading: Reading, clock: Clock) -> FactsPanel:
     """Facts as far as they are known; what is not is said to be unknown."""
     run, model = reading.run, reading.run.model
     found = _found(reading.events, clock)
@@ -102,7 +102,7 @@ def _runtime(name: str | None, why: str | None) -> str:
     return f"{said} ({why})" if why else said
 
 
-def _study(reading: StoredReading, clock: Clock) -> tuple[Fact, ...]:
+def _study(reading: Reading, clock: Clock) -> tuple[Fact, ...]:
     axis = clock.axis
     first, last = int(axis.frames[0]), int(axis.frames[-1])
     lasted = clock.lasting(first, clock.end) if clock.known else "not known"
@@ -241,7 +241,7 @@ class CompletenessPanel:
     word: str
 
 
-def completeness_panel(clock: Clock, run: RunFacts, gaps: Sequence[Gap] = ()) -> CompletenessPanel:
+def completeness_panel(clock: Clock, run: RunRecord, gaps: Sequence[Gap] = ()) -> CompletenessPanel:
     """Frames read, unreadable, skipped as redundant, and missing from the numbering."""
     axis = clock.axis
     total = max(len(axis), run.rows or 0)  # unreadable frames have no row of scores

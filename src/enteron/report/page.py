@@ -16,7 +16,7 @@ from markupsafe import Markup
 from enteron import __version__
 from enteron.calibration.calibration import calibrated
 from enteron.files import write_text
-from enteron.folders.reading import StoredReading, load_reading
+from enteron.folders.reading import Reading, load_reading
 from enteron.labels import COLOURS, LABELS
 from enteron.report.clock import Clock
 from enteron.report.comparison import ComparisonPanel, comparison_panel
@@ -172,7 +172,7 @@ def write_report(
     return path
 
 
-def calibrated_scores(reading: StoredReading) -> Scores:
+def calibrated_scores(reading: Reading) -> Scores:
     """What the decoder saw: the model's scores, calibrated if it was."""
     scores, known = reading.scores, reading.run.frame_calibration
     if known is None:
@@ -181,7 +181,7 @@ def calibrated_scores(reading: StoredReading) -> Scores:
 
 
 def make_page(
-    reading: StoredReading,
+    reading: Reading,
     truth: Annotation | None = None,
     *,
     device_text: bool = False,

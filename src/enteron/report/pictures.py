@@ -14,7 +14,7 @@ import numpy as np
 from enteron.decode.events import DecodedEvent
 from enteron.errors import EnteronError
 from enteron.files import write_text
-from enteron.folders.reading import rows_of
+from enteron.folders.reading import event_rows
 from enteron.labels import COLUMN, REGIONS
 from enteron.report.field_of_view import Mask, field_of_view, masked
 from enteron.study import Study
@@ -64,7 +64,7 @@ def choose_pictures(scores: Scores, events: Sequence[DecodedEvent]) -> Chosen:
     neighbours: dict[int, tuple[int, ...]] = {}
     for rank, number in enumerate(picture_order(events)[:MOST_EVENTS]):
         event = events[number]
-        rows = rows_of(event, scores)
+        rows = event_rows(event, scores)
         column = scores.values[rows.start : rows.stop, COLUMN[event.label]]
         row = rows.start + int(column.argmax())
         best[number] = int(frames[row])
@@ -74,7 +74,7 @@ def choose_pictures(scores: Scores, events: Sequence[DecodedEvent]) -> Chosen:
     firsts: dict[int, tuple[int, ...]] = {}
     stays = [number for number, event in enumerate(events) if event.label in REGIONS]
     for number in stays[:MOST_STAYS]:
-        rows = rows_of(events[number], scores)
+        rows = event_rows(events[number], scores)
         wanted = (rows.start + later for later in FIRST_ROWS if later < len(rows))
         firsts[number] = tuple(int(frames[row]) for row in wanted)
     return Chosen(best, neighbours, firsts)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from enteron.decode.events import DecodedEvent
-from enteron.folders.reading import RunFacts
+from enteron.folders.reading import RunRecord
 from enteron.labels import COLUMN, FINDINGS, LANDMARKS, REGIONS
 from enteron.report.clock import Clock
 from enteron.types import Annotation, FrameAxis, Gap, Scores, longest
@@ -63,7 +63,7 @@ MOST_GAPS = 400  # gaps that are drawn; all are counted under completeness
 def timeline_panel(
     events: Sequence[DecodedEvent],
     clock: Clock,
-    run: RunFacts,
+    run: RunRecord,
     truth: Annotation | None,
     gaps: Sequence[Gap] = (),
 ) -> TimelinePanel:

@@ -38,6 +38,7 @@ class Study(ABC):
         self.id = study_id
         self.axis = axis
         self.rate = rate  # frames per second, exact; None when unknown or variable
+        self.frames_per_row: float | None = None  # of a shortened synthetic study; else None
         self.unreadable: dict[int, str] = {}
         self.notes: tuple[str, ...] = ()  # oddities of the source that a person should know
 
