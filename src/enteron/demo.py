@@ -1,13 +1,11 @@
-"""The whole story on synthetic studies: draw, train, calibrate, read what training never saw.
+"""The demonstration: draw studies, train, calibrate, read a device that training never saw.
 
 Nothing here is special to the demonstration: it calls what the commands call.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from pydantic import Field
@@ -18,130 +16,111 @@ from enteron.decode import PRESETS, DecodedEvent, decode
 from enteron.decode.events import to_annotation
 from enteron.decode.gap_merge import gap_merge
 from enteron.fitting.calibrate import calibrate_model
+from enteron.fitting.labelled import label_rows
 from enteron.folders.model import load_calibration
+from enteron.folders.reading import Reading
+from enteron.labels import REGIONS
 from enteron.metrics.evaluation import Evaluation, evaluate
 from enteron.options import Options
 from enteron.phantom.dataset import TRUTH, PhantomOptions, StudyPlan, frames_to_make, make_studies
 from enteron.priors import load_priors
-from enteron.reading import Reader, Reading, ReadOptions
+from enteron.progress import Progress
+from enteron.reading import Reader, ReadOptions
 from enteron.types import Annotation, Scores, Unit
-
-if TYPE_CHECKING:
-    from enteron.training.company import Company
-
 
 SEEN, UNSEEN, MODEL, READINGS = "seen", "unseen", "model", "readings"
 
 
 class DemoOptions(Options):
-    """How much is drawn; chosen so that two cores need some minutes."""
+    """How much is drawn; by default two cores need some minutes."""
 
     seed: int = Field(default=7, ge=0)
-    """Of everything that is drawn and trained."""
+    """Seed of everything that is drawn and trained."""
 
     studies: int = Field(default=14, ge=6)
-    """PillCam and Olympus studies to train, validate and calibrate on (two at least)."""
+    """PillCam and Olympus studies to train, validate and calibrate on."""
 
     frames: int = Field(default=400, ge=50)
-    """Of each of them."""
+    """Frames of each of them."""
 
     validation: float = Field(default=0.35, gt=0, lt=1)
-    """Share of them that is not trained on, but calibrated on."""
+    """Share of them that does not train but calibrates."""
 
     unseen: int = Field(default=8, ge=2)
-    """NaviCam studies, a device that training never saw."""
+    """NaviCam studies to read: a device that training never sees."""
 
     unseen_frames: int = Field(default=400, ge=50)
-    """Of each of them."""
+    """Frames of each of them."""
 
     rarity: float = Field(default=1.0, ge=0)
-    """1: landmarks and findings are in as many studies as in Galar; below 1 in more."""
+    """1: landmarks and findings occur in as many studies as in Galar; below 1 in more."""
 
     def seen_plan(self) -> PhantomOptions:
         """Studies of the devices that training sees."""
         return PhantomOptions(frames=self.frames, seed=self.seed, rarity=self.rarity)
 
     def unseen_plan(self) -> PhantomOptions:
-        """Studies of the device that it does not, from another seed."""
+        """Studies of the device that training does not see, from another seed."""
         return PhantomOptions(
             frames=self.unseen_frames, seed=self.seed + 1, rarity=self.rarity, device="navicam"
         )
 
 
-class Narrator(Protocol):
-    """Whoever tells the story."""
-
-    def chapter(self, title: str) -> None:
-        """What comes next."""
-        ...
-
-    def stage(self, name: str, total: int) -> AbstractContextManager[Callable[[int], None]]:
-        """Long work, as for a reading."""
-        ...
-
-    def company(self) -> "AbstractContextManager[Company]":
-        """Who watches the training."""
-        ...
-
-    def counted(self, sizes: Iterator[int], total: int, what: str) -> None:
-        """Go through pieces of long work."""
-        ...
-
-
 @dataclass(frozen=True)
-class Row:
+class DecoderResult:
     """One decoder on the unseen studies."""
 
     name: str
     evaluation: Evaluation
-    region_events: float  # a study
+    region_events: float  # per study
 
 
 @dataclass(frozen=True)
-class Told:
-    """How the story ends."""
+class DemoResult:
+    """What the demonstration ends with."""
 
     reading: Reading  # of the study whose page is shown
-    rows: tuple[Row, ...]
+    decoders: tuple[DecoderResult, ...]
     shortening: tuple[float, float]  # least and most of the unseen studies
 
 
-def demonstrate(out: Path, options: DemoOptions, narrator: Narrator) -> Told:
-    """Everything, into a folder; what is there already is not made again."""
+def run_demo(out: Path, options: DemoOptions, progress: Progress) -> DemoResult:
+    """Run everything into a folder; what an earlier run completed is kept."""
     seen, unseen, model = out / SEEN, out / UNSEEN, out / MODEL
-    narrator.chapter("Drawing synthetic studies")
+    progress.message("\n1. Drawing synthetic studies")
     for root, count, plan in (
         (seen, options.studies, options.seen_plan()),
         (unseen, options.unseen, options.unseen_plan()),
     ):
         total = frames_to_make(root, count, plan)
-        narrator.counted(make_studies(root, count, plan), total, f"Drawing {root.name} studies")
-    narrator.chapter("Training on PillCam and Olympus studies")
-    _train(seen, model, options, narrator)
-    narrator.chapter("Calibrating on studies that did not train")
-    calibrate_model(model, seen, progress=narrator)
-    narrator.chapter("Reading NaviCam studies, a device that training never saw")
-    readings = _read(unseen, out / READINGS, model, options, narrator)
-    rows = compare(readings, _truths(unseen), load_calibration(model))
+        with progress.task(f"Drawing {root.name} studies", total) as advance:
+            for frames in make_studies(root, count, plan):
+                advance(frames)
+    progress.message("\n2. Training on PillCam and Olympus studies")
+    _train(seen, model, options, progress)
+    progress.message("\n3. Calibrating on studies that did not train")
+    calibrate_model(model, seen, progress=progress)
+    progress.message("\n4. Reading NaviCam studies, a device that training never saw")
+    readings = _read_unseen(unseen, out / READINGS, model, options, progress)
+    decoders = compare_decoders(readings, _truths(unseen), load_calibration(model))
     factors = [reading.scores.shortening for reading in readings]
-    return Told(_shown(readings), rows, (min(factors), max(factors)))
+    return DemoResult(_most_varied(readings), decoders, (min(factors), max(factors)))
 
 
-def _train(data: Path, model: Path, options: DemoOptions, narrator: Narrator) -> None:
+def _train(data: Path, model: Path, options: DemoOptions, progress: Progress) -> None:
     from enteron.training.options import recipe
-    from enteron.training.plan import Request, is_begun, is_finished, make_plan
-    from enteron.training.run import teach
+    from enteron.training.plan import TrainingRequest, is_finished, is_started, make_plan
+    from enteron.training.run import train
 
     if is_finished(model):
         return
     lite = recipe("lite", seed=options.seed, data={"validation": options.validation})
-    with narrator.company() as company:
-        request = Request(data, model, lite, resume=is_begun(model))
-        teach(make_plan(request, company), company)
+    request = TrainingRequest(data, model, lite, resume=is_started(model))
+    train(make_plan(request, progress), progress)
 
 
-def _read(
-    root: Path, out: Path, model: Path, options: DemoOptions, narrator: Narrator
+def _read_unseen(
+    root: Path, out: Path, model: Path, options: DemoOptions, progress: Progress
 ) -> list[Reading]:
     reader = Reader(model, ReadOptions())
     truths = {truth.study: truth for truth in _truths(root)}
@@ -149,11 +128,9 @@ def _read(
     readings: list[Reading] = []
     for number in range(1, options.unseen + 1):
         study = StudyPlan(number, plan, load_priors())
-        readings.append(
-            reader.read(
-                root / study.folder, out / study.id, truth=truths[study.id], progress=narrator
-            )
-        )
+        truth = truths[study.id]
+        reading = reader.read(root / study.folder, out / study.id, truth=truth, progress=progress)
+        readings.append(reading)
     return readings
 
 
@@ -161,45 +138,46 @@ def _truths(root: Path) -> list[Annotation]:
     return read_truth(root / TRUTH, Unit.FRAME)
 
 
-def _shown(readings: Sequence[Reading]) -> Reading:
-    """The study with most kinds of events: the one with most to see on its page."""
+def _most_varied(readings: Sequence[Reading]) -> Reading:
+    """The reading with most kinds of events, and so with most to see on its page."""
     return max(readings, key=lambda reading: (len(reading.counts), len(reading.events)))
 
 
-def compare(
+def compare_decoders(
     readings: Sequence[Reading], truths: list[Annotation], calibration: Calibration
-) -> tuple[Row, ...]:
-    """Decoders on the same scores, between an empty file and the truth through our decoder."""
-    from enteron.fitting.labelled import label_rows
-    from enteron.labels import REGIONS
+) -> tuple[DecoderResult, ...]:
+    """Several decoders on the same scores, between an empty file and an oracle.
 
-    by_study = {truth.study: truth for truth in truths}
+    The oracle is the default decoder on the true frame labels.
+    """
+    truth_of = {truth.study: truth for truth in truths}
     priors = load_priors()
 
-    def known(reading: Reading) -> Scores:
+    def true_scores(reading: Reading) -> Scores:
         scores = reading.scores
-        values = label_rows(scores, by_study[reading.study]).astype(np.float32)
+        values = label_rows(scores, truth_of[reading.study]).astype(np.float32)
         return Scores(scores.study, scores.axis, values, None, scores.frames_per_row)
 
-    def by_preset(name: str) -> Callable[[Reading], list[DecodedEvent]]:
+    def with_preset(name: str) -> Callable[[Reading], list[DecodedEvent]]:
         return lambda reading: decode(reading.scores, PRESETS[name], priors, calibration)
 
     decoders: list[tuple[str, Callable[[Reading], list[DecodedEvent]], bool]] = [
         ("empty file", lambda reading: [], False),
         ("gap merge", lambda reading: gap_merge(reading.scores, calibration), False),
-        ("paper", by_preset("paper"), False),
-        ("transit", by_preset("transit"), False),
-        ("challenge", by_preset("challenge"), True),
-        ("oracle", lambda reading: decode(known(reading), PRESETS["transit"], priors), False),
+        ("paper", with_preset("paper"), False),
+        ("transit", with_preset("transit"), False),
+        ("challenge", with_preset("challenge"), True),
+        ("oracle", lambda reading: decode(true_scores(reading), PRESETS["transit"], priors), False),
     ]
-    rows: list[Row] = []
-    for name, predict, cut in decoders:
-        found = [predict(reading) for reading in readings]
-        predictions: list[Annotation] = [
+    results: list[DecoderResult] = []
+    reference = [truth_of[reading.study] for reading in readings]
+    for name, decode_reading, cut in decoders:
+        events_of = [decode_reading(reading) for reading in readings]
+        predictions = [
             to_annotation(reading.study, Unit.FRAME, events, cut=cut)
-            for reading, events in zip(readings, found, strict=True)
+            for reading, events in zip(readings, events_of, strict=True)
         ]
-        own = [by_study[reading.study] for reading in readings]
-        events = [sum(event.label in REGIONS for event in study) for study in found]
-        rows.append(Row(name, evaluate(own, predictions), float(np.mean(events))))
-    return tuple(rows)
+        regions = [sum(event.label in REGIONS for event in events) for events in events_of]
+        evaluation = evaluate(reference, predictions)
+        results.append(DecoderResult(name, evaluation, float(np.mean(regions))))
+    return tuple(results)

@@ -121,6 +121,14 @@ class Annotation:
                 "index or frame? convert one of them with the study's label file",
             )
 
+    def spans(self) -> dict[str, NDArray[np.int64]]:
+        """For each label that occurs, its (n, 2) array of [start, stop), in file order."""
+        spans: dict[str, list[tuple[int, int]]] = {}
+        for segment in self.segments:
+            for label in segment.labels:
+                spans.setdefault(label, []).append((segment.start, segment.stop))
+        return {label: np.array(pairs, dtype=np.int64) for label, pairs in spans.items()}
+
     @property
     def extent(self) -> tuple[int, int]:
         """First start and last stop; (0, 0) without segments."""

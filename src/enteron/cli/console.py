@@ -1,25 +1,16 @@
-"""Numbers as people read them, and progress only where somebody watches."""
+"""What commands share: tables, figures as text, progress in a terminal."""
 
 import os
 import sys
-import time
-from collections.abc import Callable, Iterable, Iterator, Sized
+from collections.abc import Iterator
 from contextlib import contextmanager
-from enum import StrEnum
-from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeVar
 
-import typer
-from rich import progress as bars
+from rich import progress as rich_progress
 from rich.console import Console
 from rich.table import Table
 
-if TYPE_CHECKING:
-    from enteron.training.checkpoint import EpochRecord
-    from enteron.training.loop import Step, Validation
+from enteron.progress import Advance
 
-
-T = TypeVar("T")
 NONE = "-"
 
 
@@ -30,10 +21,10 @@ def console() -> Console:
 
 def table(title: str, *columns: str) -> Table:
     """A table whose first column is text and whose others are numbers."""
-    made = Table(title=title, title_justify="left", title_style="bold", header_style="dim")
-    for number, column in enumerate(columns):
-        made.add_column(column, justify="right" if number else "left")
-    return made
+    result = Table(title=title, title_justify="left", title_style="bold", header_style="dim")
+    for index, column in enumerate(columns):
+        result.add_column(column, justify="right" if index else "left")
+    return result
 
 
 def number(value: float | None, digits: int = 3) -> str:
@@ -48,158 +39,64 @@ def with_interval(value: float | None, interval: tuple[float, float] | None) -> 
     return f"{value:.3f} [{interval[0]:.3f}, {interval[1]:.3f}]"
 
 
-@contextmanager
-def bar(what: str, total: int, unit: str) -> Iterator[Callable[[int], None]]:
-    """A bar with its rate and the time left, for a terminal; what it gives hears of each step."""
-    if not sys.stderr.isatty() or total == 0:
-        yield lambda done: None
-        return
-    from rich import progress as bars
+class RichProgress:
+    """Messages on standard output, bars on standard error where that is a terminal.
 
-    columns = (
-        bars.TextColumn("{task.description}"),
-        bars.BarColumn(),
-        bars.MofNCompleteColumn(),
-        bars.TextColumn(unit),
-        bars.TextColumn("{task.fields[rate]}"),
-        bars.TimeRemainingColumn(),
-    )
-    with bars.Progress(*columns, console=Console(stderr=True), transient=True) as shown:
-        task = shown.add_task(what, total=total, rate="")
-
-        def advance(done: int) -> None:
-            speed = shown.tasks[0].speed
-            shown.update(task, advance=done, rate=f"{speed:.0f}/s" if speed else "")
-
-        yield advance
-
-
-def counted(sizes: Iterable[int], total: int, what: str, unit: str) -> Iterator[int]:
-    """The same sizes, with a bar of their sum."""
-    with bar(what, total, unit) as advance:
-        for size in sizes:
-            advance(size)
-            yield size
-
-
-def progress(items: Iterable[T], what: str) -> Iterator[T]:
-    """The same items, with a progress bar on standard error when that is a terminal."""
-    if not sys.stderr.isatty():
-        yield from items
-        return
-    from rich.progress import track
-
-    total = len(items) if isinstance(items, Sized) else None
-    yield from track(items, what, total=total, console=Console(stderr=True), transient=True)
-
-
-class Device(StrEnum):
-    """Capsules that synthetic studies imitate."""
-
-    OLYMPUS = "olympus"
-    PILLCAM = "pillcam"
-    NAVICAM = "navicam"
-    MIXED = "mixed"
-
-
-_COLUMNS = (
-    bars.TextColumn("{task.description}"),
-    bars.BarColumn(),
-    bars.MofNCompleteColumn(),
-    bars.TextColumn("{task.fields[unit]}"),
-    bars.TextColumn("{task.fields[rate]}"),
-    bars.TimeRemainingColumn(),
-)
-_RECENT = 0.9  # weight of the past in the rate that is shown
-
-
-class Spectator:
-    """A person at the first process. The others are silent."""
+    Of several processes of one training only the first shows anything.
+    """
 
     def __init__(self) -> None:
         self._first = os.environ.get("RANK", "0") == "0"
-        watched = self._first and sys.stderr.isatty()
-        self._bars = (
-            bars.Progress(*_COLUMNS, console=Console(stderr=True), transient=True)
-            if watched
-            else None
-        )
-        self._task: bars.TaskID | None = None
-        self._rate = 0.0
-        self._begin = self._last = time.perf_counter()
-        self._samples = 0
+        self._bars: rich_progress.Progress | None = None
+        self._tasks = 0
 
-    def __enter__(self) -> Self:
-        if self._bars is not None:
-            self._bars.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._bars is not None:
-            self._bars.stop()
-
-    def say(self, sentence: str) -> None:
+    def message(self, text: str) -> None:
+        """Print one sentence, above the bars if there are any."""
         if not self._first:
             return
         if self._bars is not None and sys.stdout.isatty():
-            self._bars.console.print(sentence, highlight=False)
+            self._bars.console.print(text, highlight=False, markup=False)
         else:
-            typer.echo(sentence)
-            sys.stdout.flush()
+            print(text, flush=True)
 
     @contextmanager
-    def counting(self, what: str, total: int, unit: str) -> Iterator[Callable[[int], None]]:
-        if self._bars is None:
-            yield lambda done: None
+    def task(self, description: str, total: int, unit: str = "frames") -> Iterator[Advance]:
+        """Show a bar with its rate and the time left; tasks may be nested."""
+        if not (self._first and sys.stderr.isatty() and total):
+            yield lambda completed: None
             return
-        shown, task = self._bars, self._bars.add_task(what, total=total, unit=unit, rate="")
+        bars = self._start()
+        task = bars.add_task(description, total=total, unit=unit, rate="")
 
-        def advance(done: int) -> None:
-            speed = shown.tasks[shown.task_ids.index(task)].speed
-            shown.update(task, advance=done, rate=f"{speed:.0f}/s" if speed else "")
+        def advance(completed: int) -> None:
+            speed = bars.tasks[bars.task_ids.index(task)].speed
+            bars.update(task, advance=completed, rate=f"{speed:.0f}/s" if speed else "")
 
-        yield advance
-        shown.remove_task(task)
+        try:
+            yield advance
+        finally:
+            bars.remove_task(task)
+            self._stop()
 
-    def began(self, epoch: int, step: int, epochs: int, steps: int) -> None:
-        self._epochs = epochs
-        if epoch or step:
-            self.say(f"Going on after {epoch} of {epochs} epochs and {step} of {steps} steps.")
-        if self._bars is not None:
-            total = epochs * steps
-            self._task = self._bars.add_task(
-                f"epoch {epoch + 1} of {epochs}", total=total, unit="steps", rate=""
+    def _start(self) -> rich_progress.Progress:
+        """The display that all tasks share: rich allows one at a time."""
+        self._tasks += 1
+        if self._bars is None:
+            self._bars = rich_progress.Progress(
+                rich_progress.TextColumn("{task.description}"),
+                rich_progress.BarColumn(),
+                rich_progress.MofNCompleteColumn(),
+                rich_progress.TextColumn("{task.fields[unit]}"),
+                rich_progress.TextColumn("{task.fields[rate]}"),
+                rich_progress.TimeRemainingColumn(),
+                console=Console(stderr=True),
+                transient=True,
             )
-            self._bars.update(self._task, completed=epoch * steps + step)
-        self._begin = self._last = time.perf_counter()
+            self._bars.start()
+        return self._bars
 
-    def stepped(self, step: "Step") -> None:
-        now = time.perf_counter()
-        rate = step.samples / max(now - self._last, 1e-9)
-        self._rate = _RECENT * self._rate + (1 - _RECENT) * rate if self._rate else rate
-        self._last = now
-        self._samples += step.samples
-        if self._bars is not None and self._task is not None:
-            self._bars.update(
-                self._task,
-                advance=1,
-                description=f"epoch {step.epoch} of {self._epochs}, "
-                f"loss {step.losses['total']:.4f}",
-                rate=f"{self._rate:.0f} clips/s",
-            )
-
-    def judged(self, record: "EpochRecord", best: bool, validation: "Validation") -> None:
-        figures, seconds = record.figures, time.perf_counter() - self._begin
-        self.say(
-            f"epoch {record.epoch:2}: train loss {record.train_loss:.4f}, val loss "
-            f"{record.val_loss:.4f}, mAP {figures.macro_ap:.4f}, macro F1 {figures.macro_f1:.4f}, "
-            f"findings {figures.findings_ap:.3f}, regions {figures.region_accuracy:.3f} "
-            f"({self._samples / seconds:.0f} clips/s){', best so far' if best else ''}"
-        )
-        self._begin = self._last = time.perf_counter()
-        self._samples = 0
+    def _stop(self) -> None:
+        self._tasks -= 1
+        if self._tasks == 0 and self._bars is not None:
+            self._bars.stop()
+            self._bars = None

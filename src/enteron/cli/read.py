@@ -1,7 +1,5 @@
-"""`enteron read`: a study and a model to events and a report."""
+"""`enteron read`: a study and a model to events and a page."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,7 +8,7 @@ import typer
 from enteron.cli.decode import Preset
 
 if TYPE_CHECKING:
-    from enteron.reading import Reading
+    from enteron.folders.reading import Reading, Redundant
     from enteron.types import Annotation
 
 
@@ -28,20 +26,20 @@ def read(
     ] = True,
     runtime: Annotated[
         str | None,
-        typer.Option(help="What runs the encoder: exact, auto, or a name [as suits the model]."),
+        typer.Option(help="Runtime of the encoder: exact, auto, or a name [what suits the model]."),
     ] = None,
     skip_redundant: Annotated[
         bool,
         typer.Option(
-            "--skip-redundant", help="Encode frames that hardly differ from the last one only once."
+            "--skip-redundant", help="Encode frames that hardly differ from an earlier one only once."
         ),
     ] = False,
     truth: Annotated[
         Path | None,
-        typer.Option(help="Annotation to show and score beside it: official JSON, or labels."),
+        typer.Option(help="Annotation to compare with on the page: official JSON, or labels."),
     ] = None,
     study_id: Annotated[
-        str | None, typer.Option(help="Name of a single study [its folder's or file's].")
+        str | None, typer.Option(help="Id of a single study [name of its folder or file].")
     ] = None,
     device_text: Annotated[
         bool,
@@ -51,18 +49,18 @@ def read(
     """Read a study: regions, landmarks and findings in time, with a page to look at.
 
     Writes scores.parquet, events.json, events.csv, submission.json, files for Label Studio,
-    report.html and run.json. A killed run goes on when it is started again.
+    report.html and run.json. A killed run resumes when it is started again.
     Example: [bold]enteron read study.mp4 --model model[/bold]
     """
+    from enteron.cli.console import RichProgress
     from enteron.inference.embed import LIMIT
-    from enteron.phantom.time_scale import frames_per_row_of
-    from enteron.reading import Reader, ReadOptions, studies_under, write_together
+    from enteron.reading import Reader, ReadOptions, studies_under, write_joint_submission
     from enteron.study import open_study
 
-    places = studies_under(study)
-    if study_id is not None and len(places) == 1:
-        places = [(study_id, places[0][1])]
-    known = _truths(truth, [name for name, _ in places])
+    studies = studies_under(study)
+    if study_id is not None and len(studies) == 1:
+        studies = [(study_id, studies[0][1])]
+    truths = _truths(truth, [name for name, _ in studies])
     options = ReadOptions(
         preset=preset.value,
         tta=tta,
@@ -71,102 +69,86 @@ def read(
         mask_text=not device_text,
     )
     reader = Reader(model, options)
-    whole = out if out is not None else Path(f"{study.resolve().stem}-reading")
+    folder = out if out is not None else Path(f"{study.resolve().stem}-reading")
+    progress = RichProgress()
     readings: list[Reading] = []
-    for number, (name, place) in enumerate(places, 1):
-        bars = Bars(f"{number}/{len(places)} " if len(places) > 1 else "")
-        opened = open_study(place, study_id=name)
-        folder = whole / name if len(places) > 1 else whole
-        scale = frames_per_row_of(place, opened.id)
-        done = reader.read_opened(opened, folder, scale, truth=known.get(name), progress=bars)
-        readings.append(done)
-        show(done)
+    for index, (name, path) in enumerate(studies, 1):
+        if len(studies) > 1:
+            progress.message(f"Reading study {index} of {len(studies)}")
+        opened = open_study(path, study_id=name)
+        target = folder / name if len(studies) > 1 else folder
+        readings.append(reader.read(opened, target, truth=truths.get(name), progress=progress))
+        show(readings[-1])
     if len(readings) > 1:
-        write_together(readings, whole)
-        typer.echo(f"{whole.name}/submission.json holds all {len(readings)} studies.")
+        path = write_joint_submission(readings, folder)
+        typer.echo(f"{path} holds all {len(readings)} studies.")
 
 
 def _truths(truth: Path | None, names: list[str]) -> "dict[str, Annotation]":
-    """The annotation of the studies that will be read, before the long work begins."""
+    """The annotation of the studies to be read, checked before the long work starts."""
     from enteron.datasets.submission import read_truth
     from enteron.errors import LabelError
     from enteron.types import Unit
 
     if truth is None:
         return {}
-    known = {annotation.study: annotation for annotation in read_truth(truth, Unit.FRAME)}
-    missing = [name for name in names if name not in known]
+    annotations = {annotation.study: annotation for annotation in read_truth(truth, Unit.FRAME)}
+    missing = [name for name in names if name not in annotations]
     if missing:
         raise LabelError(
-            f"'{truth.name}' says nothing of study {missing[0]}",
+            f"'{truth.name}' has no annotation of study {missing[0]}",
             "give the annotation of the studies that are read, or none",
         )
-    return {name: known[name] for name in names}
-
-
-_WORDS = {"embed": "Encoding frames", "score": "Scoring", "pictures": "Pictures"}
-
-
-class Bars:
-    """A bar per stage, with its rate and the time left, where somebody watches."""
-
-    def __init__(self, prefix: str = "") -> None:
-        self._prefix = prefix
-
-    @contextmanager
-    def stage(self, name: str, total: int) -> Iterator[Callable[[int], None]]:
-        from enteron.cli.console import bar
-
-        with bar(self._prefix + _WORDS.get(name, name), total, "frames") as advance:
-            yield advance
+    return {name: annotations[name] for name in names}
 
 
 def show(reading: "Reading") -> None:
-    """What a physician wants to know first: where the capsule was, and what to look at."""
+    """Print what a physician asks first: where the capsule was, and what to look at."""
     from enteron.cli.console import NONE, console, number, table
     from enteron.labels import LABELS, REGIONS
 
     out = console()
     run = reading.run
-    unreadable = run["unreadable"]["count"]
+    unreadable = 0 if run.unreadable is None else run.unreadable.count
     out.print(
-        f"[bold]Study {reading.study}[/bold]: {run['rows']:,} frames, "
+        f"[bold]Study {reading.study}[/bold]: {run.rows:,} frames, "
         + (f"{unreadable:,} of them unreadable" if unreadable else "all readable")
     )
-    if run["redundant"] is not None:
-        out.print(_redundancy(run["redundant"]))
-    made = table("", "found", "events", "first frame", "last frame", "surest", "at frame")
+    if run.redundant is not None:
+        out.print(_redundancy(run.redundant))
+    result = table("", "found", "events", "first frame", "last frame", "confidence", "at frame")
     for label in sorted(reading.counts, key=LABELS.index):
-        mine = [event for event in reading.events if event.label == label]
-        surest = max(mine, key=lambda event: event.score or 0.0)
-        made.add_row(
+        events = [event for event in reading.events if event.label == label]
+        best = max(events, key=lambda event: event.score or 0.0)
+        result.add_row(
             f"[bold]{label}[/bold]" if label in REGIONS else f"  {label}",
-            f"{len(mine):,}",
-            f"{min(event.start for event in mine):,}",
-            f"{max(event.stop for event in mine) - 1:,}",
-            number(surest.score, 2),
-            NONE if label in REGIONS else f"{surest.start:,}",
+            f"{len(events):,}",
+            f"{min(event.start for event in events):,}",
+            f"{max(event.stop for event in events) - 1:,}",
+            number(best.score, 2),
+            NONE if label in REGIONS else f"{best.start:,}",
         )
-    out.print(made)
+    out.print(result)
     if not reading.events:
-        out.print("Nothing was found.")
-    if not run["model"]["calibrated"]:
+        out.print("No events were found.")
+    if not run.is_calibrated:
         out.print(
-            "[yellow]Note:[/yellow] the model was never calibrated, so confidence and thresholds "
-            "are guesses: enteron calibrate MODEL DATA."
+            "[yellow]Note:[/yellow] the model was never calibrated, so confidences and thresholds "
+            "are guesses: run enteron calibrate MODEL DATA."
         )
-    if run["scaling"]:
-        out.print(f"[yellow]Note:[/yellow] {run['scaling']}.")
+    if run.scaling:
+        out.print(f"[yellow]Note:[/yellow] {run.scaling}.")
     stages = ", ".join(f"{name} {seconds:.1f}" for name, seconds in reading.seconds.items())
-    out.print(f"[dim]Seconds: {stages}. Runtime: {run['runtime']['name']}.[/dim]")
-    out.print(f"Open {reading.folder.name}/report.html in a browser. Not a diagnosis.\n")
+    runtime = NONE if run.runtime is None else run.runtime.name
+    out.print(f"[dim]Seconds: {stages}. Runtime: {runtime}.[/dim]")
+    out.print(f"Open {reading.report} in a browser. Not a diagnosis.\n", soft_wrap=True)
 
 
-def _redundancy(found: dict) -> str:
-    text = f"{found['share']:.0%} of the frames took the embedding of a frame before them"
-    if found["probed"]:
+def _redundancy(redundant: "Redundant") -> str:
+    text = f"{redundant.share:.0%} of the frames took the embedding of an earlier frame"
+    if redundant.probed:
         text += (
-            f"; on {found['probed']} of them that were encoded all the same, scores moved by "
-            f"{found['mean_difference']:.4f} on average, {found['largest_difference']:.2f} at most"
+            f"; on {redundant.probed} of them that were encoded all the same, scores differed by "
+            f"{redundant.mean_difference:.4f} on average, {redundant.largest_difference:.2f} at most"
         )
     return text + "."

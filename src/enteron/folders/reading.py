@@ -1,12 +1,12 @@
 """The reading folder: the names, the schema, the reading and the writing of its files.
 
-    run.json           what was read, with what, and how far it got     RunRecord
-    embeddings.npy     the encoder's output, frame by frame             enteron.inference.store
-    scores.parquet     the model's raw scores                           enteron.folders.scores
-    events.json, .csv  decoded events, for programs and for tables      write_events
-    submission.json    the same events as the official file             enteron.datasets.submission
-    pictures/          pictures of events                               enteron.report.pictures
-    report.html        the page                                         enteron.report
+run.json           what was read, with what, and how far it got     RunRecord
+embeddings.npy     the encoder's output, frame by frame             enteron.inference.store
+scores.parquet     the model's raw scores                           enteron.folders.scores
+events.json, .csv  decoded events, for programs and for tables      write_events
+submission.json    the same events as the official file             enteron.datasets.submission
+pictures/          pictures of events                               enteron.report.pictures
+report.html        the page                                         enteron.report
 """
 
 import csv
@@ -248,7 +248,9 @@ def read_events_file(path: Path) -> EventsFile:
         study, unit, rows = str(content["study"]), Unit(content["unit"]), list(content["events"])
     except (KeyError, TypeError, ValueError) as error:
         raise EnteronError(f"{path.name} has no study, unit and events", remedy) from error
-    return EventsFile(study, unit, tuple(_event(row, i, path.name) for i, row in enumerate(rows, 1)))
+    return EventsFile(
+        study, unit, tuple(_event(row, i, path.name) for i, row in enumerate(rows, 1))
+    )
 
 
 def _event(row: Any, number: int, source: str) -> DecodedEvent:

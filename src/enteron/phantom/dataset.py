@@ -30,8 +30,8 @@ from enteron.phantom.film import Film
 from enteron.phantom.time_scale import write_frames_per_row
 from enteron.phantom.timeline import Timeline, TimelineOptions, draw_timeline, study_seed
 from enteron.priors import Priors, load_priors
-from enteron.study.picture import encode_png
 from enteron.runs import runs_of
+from enteron.study.picture import encode_png
 from enteron.types import FrameAxis, Unit
 
 TEST_FOLDER = "Testdata_ICPR_2026_RARE_Challenge"

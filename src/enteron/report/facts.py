@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from enteron.decode.events import DecodedEvent
-from enteron.folders.reading import RunRecord, Reading
+from enteron.folders.reading import Reading, RunRecord
 from enteron.labels import COLUMN, FINDINGS, LANDMARKS, REGIONS
 from enteron.report.clock import Clock, counted
 from enteron.types import Gap
