@@ -20,6 +20,7 @@ test-all: $(READY) $(BROWSER)
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
 
 types: $(READY)
 	$(BIN)/pyright

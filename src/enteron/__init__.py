@@ -1,59 +1,133 @@
 """enteron: an open reader for video capsule endoscopy.
 
     reading = enteron.read("study.mp4", model="model")
-    figures = enteron.evaluate("truth.json", reading)
+    print(reading)
+    print(enteron.evaluate("truth.json", reading))
 
-Whatever is slow to import is imported when it is used.
+`docs/api.md` shows every public name. Slow imports (torch, polars) happen where they are used.
 """
 
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from enteron.calibration import Calibration
+    from enteron.decode import DecodedEvent, DecodeOptions
+    from enteron.folders.model import load_model
+    from enteron.folders.reading import Reading
+    from enteron.folders.reading import load_reading as load
     from enteron.metrics.evaluation import Evaluation
-    from enteron.reading import Reading, ReadOptions
-    from enteron.study import Study
-    from enteron.types import Annotation
+    from enteron.priors import Priors
+    from enteron.reading import Reader, ReadOptions, read, read_all
+    from enteron.types import Annotation, Event, Scores
 
-__all__ = ["__version__", "evaluate", "read"]
+__all__ = [
+    "Annotation",
+    "DecodeOptions",
+    "Evaluation",
+    "Event",
+    "ReadOptions",
+    "Reader",
+    "Reading",
+    "Scores",
+    "__version__",
+    "decode",
+    "evaluate",
+    "load",
+    "load_model",
+    "read",
+    "read_all",
+]
 __version__ = "0.1.0"
 
+# Public names that live in modules with slow imports, by module and name there.
+_LAZY = {
+    "Annotation": ("enteron.types", "Annotation"),
+    "DecodeOptions": ("enteron.decode", "DecodeOptions"),
+    "Evaluation": ("enteron.metrics.evaluation", "Evaluation"),
+    "Event": ("enteron.types", "Event"),
+    "ReadOptions": ("enteron.reading", "ReadOptions"),
+    "Reader": ("enteron.reading", "Reader"),
+    "Reading": ("enteron.folders.reading", "Reading"),
+    "Scores": ("enteron.types", "Scores"),
+    "load": ("enteron.folders.reading", "load_reading"),
+    "load_model": ("enteron.folders.model", "load_model"),
+    "read": ("enteron.reading", "read"),
+    "read_all": ("enteron.reading", "read_all"),
+}
 
-def read(
-    study: "Path | str | Study",
+
+def __getattr__(name: str) -> object:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'enteron' has no attribute '{name}'")
+    module, attribute = _LAZY[name]
+    value = getattr(import_module(module), attribute)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
+def decode(
+    scores: "Scores | Path | str",
+    options: "DecodeOptions | str | None" = None,
     *,
-    model: Path | str,
-    out: Path | str | None = None,
-    options: "ReadOptions | None" = None,
-) -> "Reading":
-    """Read a study (a folder of frames, or a video) with a model folder.
+    model: Path | str | None = None,
+    calibration: "Calibration | None" = None,
+    priors: "Priors | None" = None,
+) -> "list[DecodedEvent]":
+    """Turn scores of any model into events.
 
-    Files go to `out`, or to a folder `<study>-reading` here; a killed reading goes on when it is
-    called again.
+    `scores` is a value or a parquet or CSV file; `options` is a preset's name (`transit` by
+    default) or a value. `model` is a model folder, or a `calibration.json`, whose calibration is
+    applied first; without one, scores are taken as calibrated probabilities.
     """
-    from enteron import reading
+    from enteron.decode import decode as decode_scores
+    from enteron.decode import preset
+    from enteron.errors import EnteronError
+    from enteron.folders.model import load_calibration
+    from enteron.folders.scores import read_scores
 
-    return reading.read(study, model=model, out=out, options=options)
+    if model is not None and calibration is not None:
+        raise EnteronError("both a model and a calibration were given", "give one of them")
+    if not hasattr(scores, "axis"):
+        scores = read_scores(Path(scores))  # pyright: ignore[reportArgumentType]
+    if isinstance(options, str):
+        options = preset(options)
+    if model is not None:
+        calibration = load_calibration(Path(model))
+    return decode_scores(scores, options, priors, calibration)  # pyright: ignore[reportArgumentType]
 
 
 def evaluate(
     truth: "Path | str | list[Annotation]",
     prediction: "Path | str | Reading | list[Annotation]",
+    *,
+    rate: float | None = None,
 ) -> "Evaluation":
     """Compare predicted events with true ones: the official score, and what it hides.
 
-    Truth: an official JSON, a folder of Galar labels, or annotations. Prediction: an official
-    JSON, a reading, or annotations. Of a truth with more studies, a reading's own is taken.
+    `truth` is an official JSON, a folder of Galar labels, or annotations. `prediction` is an
+    official JSON, a reading, a reading folder, or annotations. Of a truth with more studies than a
+    reading, only the reading's own is used, and hours follow from the reading's frame rate.
+    `rate` (frames per second) overrides it; without either a nominal rate is assumed.
     """
-    from enteron.datasets.submission import read_events, read_truth
+    from enteron.datasets.submission import read_truth
+    from enteron.folders.reading import RUN, Reading, load_reading
+    from enteron.metrics.evaluation import EvaluationOptions
     from enteron.metrics.evaluation import evaluate as compare
-    from enteron.reading import Reading
     from enteron.types import Unit
 
-    known = truth if isinstance(truth, list) else read_truth(Path(truth), Unit.FRAME)
-    if isinstance(prediction, Reading):
-        known = [annotation for annotation in known if annotation.study == prediction.study]
-        return compare(known, [prediction.annotation])
+    annotations = truth if isinstance(truth, list) else read_truth(Path(truth), Unit.FRAME)
     if isinstance(prediction, Path | str):
-        return compare(known, read_events(Path(prediction), Unit.FRAME))
-    return compare(known, prediction)
+        path = Path(prediction)
+        prediction = load_reading(path) if (path / RUN).is_file() else read_truth(path, Unit.FRAME)
+    if isinstance(prediction, Reading):
+        study = prediction.study
+        annotations = [annotation for annotation in annotations if annotation.study == study]
+        rate = prediction.run.rate if rate is None else rate
+        prediction = [prediction.annotation]
+    return compare(annotations, prediction, EvaluationOptions(rate=rate))

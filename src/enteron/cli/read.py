@@ -31,7 +31,8 @@ def read(
     skip_redundant: Annotated[
         bool,
         typer.Option(
-            "--skip-redundant", help="Encode frames that hardly differ from an earlier one only once."
+            "--skip-redundant",
+            help="Encode frames that hardly differ from an earlier one only once.",
         ),
     ] = False,
     truth: Annotated[

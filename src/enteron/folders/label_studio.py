@@ -8,13 +8,13 @@ made of a study's stored frames has one picture for each, whatever the frames ar
 
 import json
 from collections.abc import Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 from xml.etree import ElementTree
 
 import numpy as np
 
-from enteron import __version__
 from enteron.decode.events import DecodedEvent
 from enteron.files import write_text
 from enteron.labels import COLOURS, LABELS
@@ -75,7 +75,7 @@ def label_studio_task(
         results.append(result)
     known = [event.score for event in events if event.score is not None]
     prediction = {
-        "model_version": f"enteron {__version__}",
+        "model_version": f"enteron {version('enteron')}",
         "score": round(float(np.mean(known)), 4) if known else 0.0,
         "result": results,
     }

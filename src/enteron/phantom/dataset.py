@@ -9,6 +9,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import Literal
 
@@ -18,7 +19,6 @@ import numpy as np
 from av.video.stream import VideoStream
 from pydantic import Field
 
-from enteron import __version__
 from enteron.datasets.galar import write_challenge_file, write_label_table, write_metadata
 from enteron.datasets.label_table import LabelTable, truth_events
 from enteron.datasets.submission import write_submission
@@ -252,7 +252,7 @@ def _claim(root: Path, options: PhantomOptions) -> None:
     if root.exists() and (not root.is_dir() or any(root.iterdir())):
         raise EnteronError(f"'{root.name}' is there and not empty", "give a new or an empty folder")
     root.mkdir(parents=True, exist_ok=True)
-    content = {"made by": f"enteron {__version__}", "options": options.model_dump()}
+    content = {"made by": f"enteron {version('enteron')}", "options": options.model_dump()}
     write_text(manifest, json.dumps(content, indent=1) + "\n")
 
 

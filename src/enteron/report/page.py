@@ -6,6 +6,7 @@ from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
+from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
@@ -13,7 +14,6 @@ from typing import Any, Final
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from enteron import __version__
 from enteron.calibration.calibration import calibrated
 from enteron.files import write_text
 from enteron.folders.reading import Reading, load_reading
@@ -111,7 +111,7 @@ def render(page: Page) -> str:
     template = environment.get_template("page.html")
     return template.render(
         page=page,
-        version=__version__,
+        version=version("enteron"),
         css=Markup(_asset("page.css") + stylesheet()),
         script=Markup(script),
         # The browser runs nothing but the script of this hash, and loads nothing from anywhere.

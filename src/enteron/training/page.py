@@ -5,6 +5,7 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from enteron import __version__
 from enteron.calibration.calibration import Calibration, Reliability, calibrated
 from enteron.fitting.frames import fit_calibration
 from enteron.fitting.labelled import Labelled
@@ -245,7 +245,7 @@ def page(lesson: Lesson) -> str:
         ],
         "means": mean_rows(found),
         "temperature": f"{paper.temperature:g}",
-        "version": __version__,
+        "version": version("enteron"),
         "split": lesson.split,
         # Pictures are our own markup; everything else is escaped.
         "curves": Markup(curves(lesson.history)),
