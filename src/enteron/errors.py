@@ -30,25 +30,25 @@ class SubmissionError(EnteronError):
 
 
 class UnitError(EnteronError):
-    """Row numbers met frame numbers."""
+    """Row numbers were mixed with frame numbers."""
 
 
 class ModelError(EnteronError):
-    """Weights, a bundle of them or a model folder are not what they should be."""
+    """Weights, a weights bundle or a model folder cannot be used."""
 
 
 class TrainingError(EnteronError):
-    """Training cannot start, go on or be resumed."""
+    """Training cannot start, continue or resume."""
 
 
 class ConfigError(EnteronError):
-    """An options file has something wrong in it."""
+    """An options file is invalid."""
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """A hint for a misspelt name: the nearest known one, or all of them when none is near."""
-    choices = list(known)
-    near = difflib.get_close_matches(name, choices, n=1, cutoff=0.6)
-    if near:
-        return f"did you mean '{near[0]}'"
-    return "known are " + ", ".join(f"'{choice}'" for choice in choices)
+def nearest(name: str, names: Iterable[str]) -> str:
+    """A hint for a misspelt name: the most similar choice, or all choices."""
+    choices = list(names)
+    similar = difflib.get_close_matches(name, choices, n=1, cutoff=0.6)
+    if similar:
+        return f"did you mean '{similar[0]}'"
+    return "use one of " + ", ".join(f"'{choice}'" for choice in choices)

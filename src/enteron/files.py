@@ -1,4 +1,4 @@
-"""Files that are whole or not there: written beside their place, then moved into it."""
+"""Atomic writes: to a temporary file in the same folder, flushed, then renamed."""
 
 import os
 import tempfile
@@ -8,13 +8,13 @@ from enteron.errors import EnteronError
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Write a file atomically: a reader, or a crash, sees the old content or all of the new."""
+    """Write a file atomically: after a crash it has the old content or all of the new."""
     try:
         descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     except OSError as error:
         raise EnteronError(
             f"'{path.name}' cannot be written ({error.strerror})",
-            "give a folder that exists and that you may write to",
+            "give an existing folder that you may write to",
         ) from error
     temporary = Path(name)
     try:
@@ -27,8 +27,8 @@ def write_bytes(path: Path, content: bytes) -> None:
     except OSError as error:
         temporary.unlink(missing_ok=True)
         raise EnteronError(
-            f"'{path.name}' could not be written whole ({error.strerror})",
-            "make room on the disk and run again; the old file is untouched",
+            f"'{path.name}' could not be written completely ({error.strerror})",
+            "free some disk space and run again; the old file is unchanged",
         ) from error
     except BaseException:
         temporary.unlink(missing_ok=True)

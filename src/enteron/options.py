@@ -1,4 +1,4 @@
-"""Options: frozen values, each field explained where it is declared, read from TOML or JSON."""
+"""Options: frozen, validated values, read from TOML or JSON."""
 
 import json
 import tomllib
@@ -11,7 +11,7 @@ from enteron.errors import ConfigError, nearest
 
 
 class Options(BaseModel):
-    """Base of every options value: frozen, strict about names and about types."""
+    """Base of every options value: frozen, unknown names and wrong types refused."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False
@@ -22,7 +22,7 @@ OptionsT = TypeVar("OptionsT", bound=Options)
 
 
 def load_options(kind: type[OptionsT], path: Path) -> OptionsT:
-    """Options from a TOML file; tables are nested options."""
+    """Read options from a TOML file; tables are nested options."""
     return make_options(kind, read_toml(path), path.name)
 
 
@@ -43,7 +43,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def parse_json_options(kind: type[OptionsT], text: str, source: str, remedy: str) -> OptionsT:
-    """Options from the text of a JSON file that enteron wrote; `remedy` says how to get another."""
+    """Parse a JSON file that enteron wrote; `remedy` says how to get a valid one."""
     try:
         table = json.loads(text)
     except json.JSONDecodeError as error:
@@ -54,7 +54,7 @@ def parse_json_options(kind: type[OptionsT], text: str, source: str, remedy: str
 
 
 def make_options(kind: type[OptionsT], table: dict[str, Any], source: str) -> OptionsT:
-    """Options from a table; the first thing wrong is named with its section and its remedy."""
+    """Validate a table; the error names the first invalid field with its section."""
     try:
         return kind.model_validate(table)
     except ValidationError as error:
@@ -62,15 +62,15 @@ def make_options(kind: type[OptionsT], table: dict[str, Any], source: str) -> Op
         *section, name = [str(part) for part in first["loc"]] or ["(whole file)"]
         where = f"{source}: [{'.'.join(section)}] {name}" if section else f"{source}: {name}"
         if first["type"] == "extra_forbidden":
-            known = sorted(_section(kind, section).model_fields)
-            raise ConfigError(f"{where} is not an option", nearest(name, known)) from error
+            names = sorted(_section(kind, section).model_fields)
+            raise ConfigError(f"{where} is not an option", nearest(name, names)) from error
         if first["type"] == "missing":
             raise ConfigError(
                 f"{where} is missing", "every option without a default must be set"
             ) from error
-        said = first["msg"][0].lower() + first["msg"][1:]
+        reason = first["msg"][0].lower() + first["msg"][1:]
         raise ConfigError(
-            f"{where} = {first['input']!r} cannot be used", f"the {said}".removeprefix("the the ")
+            f"{where} = {first['input']!r} is not valid", f"the {reason}".removeprefix("the the ")
         ) from error
 
 

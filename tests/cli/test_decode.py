@@ -159,7 +159,7 @@ def test_a_calibration_is_checked(enteron, scores, tmp_path):
         ("{", "calibration.json is not JSON"),
         ("[]", "calibration.json holds a list"),
         ('{"temprature": 1}', "temprature is not an option"),
-        ('{"paper": {"temperature": 0}}', "[paper] temperature = 0 cannot be used"),
+        ('{"paper": {"temperature": 0}}', "[paper] temperature = 0 is not valid"),
         ('{"paper": {"bias": {"blood": 1}}}', "'mouth' is missing"),
     ):
         path.write_text(text)

@@ -152,7 +152,7 @@ def swap(labels: list[str]) -> None:
             lambda t: t["backbone"]["preprocessing"].update(size=192),
             "preprocessing in 'model.json'",
         ),
-        (lambda t: t["options"].update(dropout=2), "dropout = 2 cannot be used"),
+        (lambda t: t["options"].update(dropout=2), "dropout = 2 is not valid"),
         (lambda t: t["options"].update(droput=0.1), "did you mean 'dropout'"),
         (lambda t: t.pop("backbone_hash"), "backbone_hash is missing"),
         (

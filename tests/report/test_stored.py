@@ -57,7 +57,7 @@ def test_a_reading_is_loaded_as_it_was_written(tmp_path):
                 f / "events.json",
                 events=[{"label": "blood", "start": 1, "stop": 2, "region": "<b>x"}],
             ),
-            "event 1: '<b>x' is not a region; known are 'mouth'",
+            "event 1: '<b>x' is not a region; use one of 'mouth'",
         ),
         (
             lambda f: (

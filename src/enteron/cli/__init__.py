@@ -48,7 +48,7 @@ app.add_typer(priors.app, name="priors")
 
 
 def version(value: bool) -> None:
-    """Print the version and leave."""
+    """Print the version and exit."""
     if value:
         from enteron import __version__
 
@@ -59,7 +59,7 @@ def version(value: bool) -> None:
 @app.callback()
 def options(
     show_version: bool = typer.Option(
-        False, "--version", callback=version, is_eager=True, help="Show the version and leave."
+        False, "--version", callback=version, is_eager=True, help="Show the version and exit."
     ),
 ) -> None:
     """Options of every command."""
@@ -72,15 +72,15 @@ def main() -> None:
     except EnteronError as error:
         fail(str(error))
     except OSError as error:
-        # Whatever the stages did not foresee. Only the file's name: paths may name patients.
+        # An error that no stage foresaw. Only the file's name: paths may name patients.
         name = str(error.filename).rsplit("/", 1)[-1] if error.filename else "a file"
-        fail(f"'{name}' could not be used ({error.strerror or error}); check it and run again.")
+        fail(f"'{name}' cannot be used ({error.strerror or error}); check it and run again.")
     except KeyboardInterrupt:
-        print("enteron: stopped.", file=sys.stderr)
+        print("enteron: interrupted.", file=sys.stderr)
         sys.exit(130)
 
 
 def fail(sentence: str) -> None:
-    """Say what is wrong on standard error and leave with 1."""
+    """Print the sentence to standard error and exit with 1."""
     print(f"enteron: {sentence}", file=sys.stderr)
     sys.exit(1)

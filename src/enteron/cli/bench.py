@@ -22,22 +22,22 @@ def bench(
     Example: [bold]enteron bench metrics[/bold]
     """
     folder = _folder()
-    known = {path.stem: path for path in sorted(folder.glob("[a-z]*.py"))}
+    benchmarks = {path.stem: path for path in sorted(folder.glob("[a-z]*.py"))}
     if name is None:
-        for stem, path in known.items():
+        for stem, path in benchmarks.items():
             purpose = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
             typer.echo(f"{stem:20} {purpose.splitlines()[0] if purpose else ''}")
         return
-    if name not in known:
-        raise EnteronError(f"there is no benchmark '{name}'", nearest(name, known))
+    if name not in benchmarks:
+        raise EnteronError(f"there is no benchmark '{name}'", nearest(name, benchmarks))
     # Benchmarks measure against the literal implementations that the tests hold.
     sys.path.insert(0, str(folder.parent))
     sys.argv = [f"enteron bench {name}", *(arguments or [])]
-    runpy.run_path(str(known[name]), run_name="__main__")
+    runpy.run_path(str(benchmarks[name]), run_name="__main__")
 
 
 def _folder() -> Path:
-    """The benchmarks belong to the source, not to the installed package."""
+    """Find the folder of the benchmarks, which the installed package does not contain."""
     for root in (Path.cwd(), Path(__file__).parents[3]):
         if (root / "benchmarks").is_dir() and (root / "src" / "enteron").is_dir():
             return root / "benchmarks"

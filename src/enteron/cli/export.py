@@ -8,7 +8,7 @@ import typer
 
 
 class Format(StrEnum):
-    """What the other program is."""
+    """Programs that can import events."""
 
     LABEL_STUDIO = "label-studio"
 
@@ -16,7 +16,7 @@ class Format(StrEnum):
 def export(
     folder: Annotated[Path, typer.Argument(help="A reading: what `enteron read` wrote.")],
     format: Annotated[  # noqa: A002 (the option's name)
-        Format, typer.Option(help="For which program.")
+        Format, typer.Option(help="The program to write for.")
     ] = Format.LABEL_STUDIO,
     video: Annotated[
         str | None,
@@ -30,7 +30,7 @@ def export(
     ] = None,
     scores: Annotated[
         Path | None,
-        typer.Option(help="Scores that were decoded, where the folder has none of its own."),
+        typer.Option(help="The decoded scores, where they are not in the folder."),
     ] = None,
 ) -> None:
     """Write the events of a reading for an annotation tool, to be corrected there.
@@ -48,13 +48,15 @@ def export(
         folder, reading.scores, reading.events, video=video, rate=rate, axis=reading.stored_axis
     )
     typer.echo(
-        f"{len(reading.events)} events are in {folder.name}/{task.name}, the labelling interface "
-        f"in {interface.name}."
+        f"Wrote {len(reading.events)} events to {task} and the labelling interface to "
+        f"{interface.name}."
     )
     if reading.run.unnamed:
         typer.echo(
-            f"run.json does not name {reading.run.unnamed} of the unreadable frames: positions "
-            "behind them are earlier than in a video that contains them."
+            f"run.json does not list {reading.run.unnamed} of the unreadable frames: in a video that "
+            "contains them, later positions are shifted by that many."
         )
     if rate is None:
-        typer.echo("Label Studio counts pictures at 24 a second unless --rate says otherwise.")
+        typer.echo(
+            "The frame rate is unknown: Label Studio assumes 24 frames per second; set it with --rate."
+        )

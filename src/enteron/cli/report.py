@@ -13,7 +13,7 @@ def report(
     folder: Annotated[Path, typer.Argument(help="A reading: what `enteron read` wrote.")],
     truth: Annotated[
         Path | None,
-        typer.Option(help="Annotation to show beside it: official JSON, or Galar's label folder."),
+        typer.Option(help="Annotation to compare with: official JSON, or Galar's label folder."),
     ] = None,
     study: Annotated[
         Path | None,
@@ -21,7 +21,7 @@ def report(
     ] = None,
     scores: Annotated[
         Path | None,
-        typer.Option(help="Scores that were decoded, where the folder has none of its own."),
+        typer.Option(help="The decoded scores, where they are not in the folder."),
     ] = None,
     device_text: Annotated[
         bool,
@@ -46,18 +46,18 @@ def report(
             save_pictures(frames, chosen, folder, mask_text=not device_text)
     path = write_report(folder, truth=annotation, device_text=device_text, scores_file=scores)
     size = path.stat().st_size / 1e6
-    typer.echo(f"{path.name} ({size:.1f} MB) is in {folder.name}. Open it in any browser.")
+    typer.echo(f"Open {path} ({size:.1f} MB) in a browser.")
 
 
 def _annotation(truth: Path, study: str) -> Annotation:
     """The annotation of the study that was read."""
     from enteron.datasets.submission import read_truth
 
-    known = {annotation.study: annotation for annotation in read_truth(truth, Unit.FRAME)}
-    if study not in known:
-        some = ", ".join(sorted(known)[:4]) + (", …" if len(known) > 4 else "")
+    annotations = {annotation.study: annotation for annotation in read_truth(truth, Unit.FRAME)}
+    if study not in annotations:
+        some = ", ".join(sorted(annotations)[:4]) + (", …" if len(annotations) > 4 else "")
         raise EnteronError(
             f"the truth has no study {study}, only {some}",
             "give the truth of the study that was read",
         )
-    return known[study]
+    return annotations[study]

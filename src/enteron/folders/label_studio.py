@@ -1,4 +1,4 @@
-"""Events as pre-annotations of Label Studio's video timeline, which counts frames as we do.
+"""Events as pre-annotations for Label Studio's video timeline.
 
 Two files: a task whose predictions are the events (https://labelstud.io/guide/predictions), and the
 labelling interface that shows them (https://labelstud.io/tags/timelinelabels). The timeline counts
@@ -73,10 +73,10 @@ def label_studio_task(
         if event.score is not None:
             result["score"] = round(event.score, 4)
         results.append(result)
-    known = [event.score for event in events if event.score is not None]
+    scored = [event.score for event in events if event.score is not None]
     prediction = {
         "model_version": f"enteron {version('enteron')}",
-        "score": round(float(np.mean(known)), 4) if known else 0.0,
+        "score": round(float(np.mean(scored)), 4) if scored else 0.0,
         "result": results,
     }
     return {"data": {OBJECT: video, "study": study}, "predictions": [prediction]}

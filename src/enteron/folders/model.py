@@ -1,13 +1,20 @@
-"""The model folder: tensors in `model.safetensors`, everything else readable in `model.json`."""
+"""The model folder: the names, the schema, the reading and the writing of its files.
+
+model.json          what the tensors mean and where they come from   ModelRecord
+model.safetensors   the tensors
+card.md             the same for people                              card_text
+calibration.json    what scores mean, fitted on other studies        enteron.calibration
+"""
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, JsonValue
 
 from enteron.calibration.calibration import Calibration
 from enteron.errors import ConfigError, ModelError
@@ -18,6 +25,13 @@ from enteron.options import Options, make_options, parse_json_options
 
 if TYPE_CHECKING:
     from enteron.model.network import Network
+
+WEIGHTS = "model.safetensors"
+RECORD = "model.json"
+CARD = "card.md"
+_PACKAGES = ("enteron", "torch", "timm", "safetensors")
+_TRAIN_AGAIN = "copy the whole model folder again, or train the model again"
+CALIBRATION = "calibration.json"
 
 _LIMITS = """\
 - For research only. Not a medical device: nothing it says is a diagnosis, and no study may go
@@ -31,13 +45,13 @@ _LIMITS = """\
 
 @dataclass(frozen=True)
 class Card:
-    """What a card tells; plain values, so that a card needs no tensors."""
+    """What a model card tells."""
 
     backbone: str
     backbone_hash: str
-    options: dict[str, Any]
+    options: dict[str, JsonValue]
     split_hash: str | None
-    training: dict[str, Any]
+    training: dict[str, JsonValue]
     results: dict[str, float]
     versions: dict[str, str]
 
@@ -50,7 +64,7 @@ def card_text(card: Card) -> str:
         "Reads single frames of video capsule endoscopy, each with its neighbours, into the 17\n"
         "labels of RARE-VISION. Made by enteron. **For research only.**",
         "## Data",
-        _table(card.training, "Not trained: the weights are those of a start.") + split,
+        _table(card.training, "Not trained: the weights are initial ones.") + split,
         "## Network",
         f"Backbone `{card.backbone}`, weights `{card.backbone_hash[:16]}`.",
         _table(card.options, ""),
@@ -64,8 +78,8 @@ def card_text(card: Card) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _table(values: dict[str, Any], without: str) -> str:
-    """Two columns, or a sentence where there is nothing to show."""
+def _table(values: Mapping[str, object], without: str) -> str:
+    """A table of two columns, or the sentence `without` where there are no values."""
     if not values:
         return without
     rows = [f"| {_cell(name)} | {_cell(value)} |" for name, value in values.items()]
@@ -83,13 +97,6 @@ def _cell(value: object) -> str:
     return str(value).replace("|", "\\|").replace("\n", " ")
 
 
-WEIGHTS = "model.safetensors"
-RECORD = "model.json"
-CARD = "card.md"
-_PACKAGES = ("enteron", "torch", "timm", "safetensors")
-_TRAIN_AGAIN = "copy the whole model folder again, or train the model again"
-
-
 class ModelRecord(Options):
     """`model.json`: what the tensors mean and where they come from."""
 
@@ -98,23 +105,23 @@ class ModelRecord(Options):
     labels: tuple[str, ...]
     """Columns of the logits, in order."""
     options: ModelOptions
-    """The network's options; where its start came from is left out, being a place on a machine."""
+    """The network's options, without the path of the weights that training started from."""
     backbone: BackboneSpec
     """The encoder's architecture and preprocessing."""
     backbone_hash: str
-    """Of the encoder's weights; stored embeddings name the encoder they came from by it."""
+    """Hash of the encoder's weights, which stored embeddings refer to."""
     preprocessing_hash: str
-    """Of the preprocessing; the same for stored embeddings."""
+    """Hash of the preprocessing, which stored embeddings refer to."""
     weights_hash: str
     """SHA-256 of `model.safetensors`."""
     split_hash: str | None = None
-    """Of the split into training, validation and test studies; none when nothing was split."""
-    training: dict[str, Any] = Field(default_factory=dict)
+    """Hash of the split into training, validation and test studies, if there was one."""
+    training: dict[str, JsonValue] = Field(default_factory=dict)
     """Summary of the training data: counts, never names of studies."""
     results: dict[str, float] = Field(default_factory=dict)
     """Figures on held-out data, by name."""
     versions: dict[str, str]
-    """Of the packages that made it."""
+    """Versions of the packages that wrote it."""
 
 
 def save_model(
@@ -122,10 +129,10 @@ def save_model(
     network: "Network",
     *,
     split_hash: str | None = None,
-    training: dict[str, Any] | None = None,
+    training: dict[str, JsonValue] | None = None,
     results: dict[str, float] | None = None,
 ) -> ModelRecord:
-    """Write the folder. Each file is replaced whole; the record goes last and seals the weights."""
+    """Write the folder, each file atomically; the record comes last, with the weights' hash."""
     from safetensors.torch import save
 
     tensors = {name: t.detach().cpu().contiguous() for name, t in network.state_dict().items()}
@@ -147,7 +154,8 @@ def save_model(
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ModelError(
-            f"'{folder.name}' cannot be made a folder ({error.strerror})", "give another place"
+            f"'{folder.name}' cannot be created ({error.strerror})",
+            "give a path that you may write to",
         ) from error
     write_bytes(folder / WEIGHTS, content)
     write_text(folder / CARD, card_text(_card(record)))
@@ -156,7 +164,7 @@ def save_model(
 
 
 def load_model(folder: Path) -> "tuple[Network, ModelRecord]":
-    """The network in evaluation mode with its record; whatever does not fit is refused by name."""
+    """Load the network, in evaluation mode, and its record; mismatches are refused by name."""
     import torch
 
     from enteron.model.network import Network, empty_backbone
@@ -164,11 +172,11 @@ def load_model(folder: Path) -> "tuple[Network, ModelRecord]":
 
     record = read_record(folder)
     path = folder / WEIGHTS
-    found = read_weights(path)
-    with torch.random.fork_rng(devices=[]):  # the start that is overwritten costs no random numbers
+    weights = read_weights(path)
+    with torch.random.fork_rng(devices=[]):  # leave the global RNG untouched
         network = Network(empty_backbone(record.backbone), record.options)
-    check_weights(found, network.state_dict(), WEIGHTS, _TRAIN_AGAIN)
-    network.load_state_dict(found)
+    check_weights(weights, network.state_dict(), WEIGHTS, _TRAIN_AGAIN)
+    network.load_state_dict(weights)
     if network.backbone.hash() != record.backbone_hash:
         raise ModelError(
             f"the encoder in '{WEIGHTS}' is not the one that '{RECORD}' names", _TRAIN_AGAIN
@@ -180,7 +188,7 @@ def load_model(folder: Path) -> "tuple[Network, ModelRecord]":
 
 
 def read_record(folder: Path) -> ModelRecord:
-    """`model.json`, checked as far as it can be without the tensors."""
+    """Read `model.json` and check what can be checked without the tensors."""
     try:
         table = json.loads((folder / RECORD).read_text(encoding="utf-8"))
     except FileNotFoundError as error:
@@ -214,7 +222,7 @@ def read_record(folder: Path) -> ModelRecord:
 
 
 def _check_header(table: dict[str, Any]) -> None:
-    """Format and label order first: their messages matter more than a field that moved."""
+    """Check format and label order first: their messages matter more than a missing field."""
     if table.get("format") != 1:
         raise ModelError(
             f"'{RECORD}' has format {table.get('format')!r} where 1 is read",
@@ -224,11 +232,11 @@ def _check_header(table: dict[str, Any]) -> None:
     if not isinstance(labels, list) or len(labels) != len(LABELS):
         count = len(labels) if isinstance(labels, list) else "no"
         raise ModelError(f"'{RECORD}' has {count} labels, not {len(LABELS)}", _TRAIN_AGAIN)
-    for place, (found, wanted) in enumerate(zip(labels, LABELS, strict=True)):
-        if found != wanted:
+    for index, (name, expected) in enumerate(zip(labels, LABELS, strict=True)):
+        if name != expected:
             raise ModelError(
-                f"label {place} in '{RECORD}' is '{found}' where enteron has '{wanted}'",
-                "the columns of this model mean something else; train it with this version",
+                f"label {index} in '{RECORD}' is '{name}' where enteron has '{expected}'",
+                "its columns have another meaning; train the model with this version",
             )
 
 
@@ -244,24 +252,21 @@ def _card(record: ModelRecord) -> Card:
     )
 
 
-CALIBRATION = "calibration.json"
-
-
 def load_calibration(path: Path) -> Calibration:
-    """A calibration from its file, or from the model folder that holds it."""
+    """Read a calibration from its file, or from the model folder that holds it."""
     if path.is_dir():
         path = path / CALIBRATION
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "not text in UTF-8"
+        reason = error.strerror if isinstance(error, OSError) else "not text in UTF-8"
         raise ConfigError(
-            f"{path.name} cannot be read ({why})",
+            f"{path.name} cannot be read ({reason})",
             "give a model folder that was calibrated, or make one with `enteron tune`",
         ) from error
     return parse_json_options(Calibration, text, path.name, "make it again with `enteron tune`")
 
 
 def save_calibration(calibration: Calibration, path: Path) -> None:
-    """Write it so that the same calibration is the same bytes."""
+    """Write a calibration; equal calibrations give equal bytes."""
     write_text(path, json.dumps(calibration.model_dump(), indent=1, sort_keys=True) + "\n")

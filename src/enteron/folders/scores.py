@@ -1,4 +1,4 @@
-"""Scores from a file that any model may have written: parquet or CSV."""
+"""Files of scores: `scores.parquet` of a reading, and parquet or CSV files of any other model."""
 
 import io
 from pathlib import Path
@@ -14,33 +14,31 @@ from enteron.types import FrameAxis, Scores, Unit
 
 SUFFIXES = (".parquet", ".csv")
 
+_METADATA_KEY = "enteron"
 
-_MARK = "enteron"
 
-
-class _Known(Options):
-    """What a parquet file of ours says beside its columns."""
+class ScoreMetadata(Options):
+    """Metadata of a parquet file that enteron wrote; empty for files of other programs."""
 
     study: str | None = None
     frames_per_row: float | None = None
 
 
 def read_scores(path: Path, study: str | None = None, stride: int | None = None) -> Scores:
-    """Scores with a `frame` or `index` column and one column per label; others are left alone.
+    """Read a file with a `frame` or `index` column and one column per label; others are ignored.
 
-    `frame` is preferred where both are there. Rows become frames when `stride`, the number of
-    original frames per row, is given; a `frame` column needs none. Columns that were thresholded
-    to 0 and 1 are scores like others.
+    `frame` is preferred where both exist. With `stride`, the number of original frames per row, an
+    `index` column is converted to frames. Columns of zeros and ones are valid scores.
     """
     table = _table(path)
-    known = _known(path)
-    name = (known.study or path.stem) if study is None else study
+    metadata = read_score_metadata(path)
+    name = (metadata.study or path.stem) if study is None else study
     columns = {column.strip(): column for column in table.columns}
     unit = Unit.FRAME if "frame" in columns else Unit.INDEX
     if unit not in columns:
         raise EnteronError(
             f"{path.name} has neither a column 'frame' nor 'index'",
-            "give the frame's number (or the row's) for every row",
+            "add a column with the number of each row's frame",
         )
     for label in LABELS:
         if label not in columns:
@@ -56,51 +54,53 @@ def read_scores(path: Path, study: str | None = None, stride: int | None = None)
     times = _floats(table, columns["time"], path.name) if "time" in columns else None
     values = values.astype(np.float32)
     axis = FrameAxis(numbers, unit)
-    return Scores(name, axis, values, times, known.frames_per_row)
+    return Scores(name, axis, values, times, metadata.frames_per_row)
 
 
 def write_scores(path: Path, scores: Scores) -> None:
-    """`scores.parquet`: frame, time if known, 17 columns; whole or not at all."""
+    """Write `scores.parquet` atomically: frame, time if known, 17 columns."""
     columns: dict[str, np.ndarray] = {"frame": scores.axis.frames}
     if scores.times is not None:
         columns["time"] = scores.times
     columns |= {label: scores.column(label) for label in LABELS}
-    known = _Known(study=scores.study, frames_per_row=scores.frames_per_row)
+    metadata = ScoreMetadata(study=scores.study, frames_per_row=scores.frames_per_row)
     content = io.BytesIO()
-    pl.DataFrame(columns).write_parquet(content, metadata={_MARK: known.model_dump_json()})
+    pl.DataFrame(columns).write_parquet(
+        content, metadata={_METADATA_KEY: metadata.model_dump_json()}
+    )
     write_bytes(path, content.getvalue())
 
 
 def find_score_files(folder: Path) -> dict[str, Path]:
-    """Score files of a folder by study: one file each, named by the study's id."""
+    """Find one file of scores per study in a folder, named by the study's id."""
     if not folder.is_dir():
         raise EnteronError(
             f"'{folder.name}' is not a folder", "give a folder with one file of scores per study"
         )
-    found: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     for path in sorted(folder.iterdir()):
         if path.suffix.lower() in SUFFIXES:
-            if path.stem in found:
+            if path.stem in files:
                 raise EnteronError(
                     f"study {path.stem} has two files of scores", "keep the parquet or the CSV"
                 )
-            found[path.stem] = path
-    if not found:
+            files[path.stem] = path
+    if not files:
         raise EnteronError(
             f"the folder '{folder.name}' holds no scores",
             "give parquet or CSV files, one per study",
         )
-    return found
+    return files
 
 
-def _known(path: Path) -> _Known:
-    """Of a file that enteron wrote its metadata; of others nothing."""
+def read_score_metadata(path: Path) -> ScoreMetadata:
+    """The metadata of a file that enteron wrote; empty for other files."""
     if path.suffix.lower() != ".parquet":
-        return _Known()
-    text = pl.read_parquet_metadata(path).get(_MARK)
+        return ScoreMetadata()
+    text = pl.read_parquet_metadata(path).get(_METADATA_KEY)
     if text is None:
-        return _Known()
-    return parse_json_options(_Known, text, path.name, "write the scores again")
+        return ScoreMetadata()
+    return parse_json_options(ScoreMetadata, text, path.name, "write the scores again")
 
 
 def _table(path: Path) -> pl.DataFrame:
@@ -116,7 +116,7 @@ def _table(path: Path) -> pl.DataFrame:
     except (pl.exceptions.PolarsError, OSError) as error:
         raise EnteronError(
             f"{path.name} cannot be read ({str(error).splitlines()[0]})",
-            "check that it is whole, and in UTF-8 if it is a CSV",
+            "check that it is complete, and in UTF-8 if it is a CSV",
         ) from error
     if table.height == 0:
         raise EnteronError(f"{path.name} has no rows", "give one row per frame")
@@ -124,7 +124,7 @@ def _table(path: Path) -> pl.DataFrame:
 
 
 def _floats(table: pl.DataFrame, column: str, source: str) -> np.ndarray:
-    """A column of numbers; empty cells become NaN, which is refused with its frame later."""
+    """A column of numbers; empty cells become NaN, which `Scores` refuses by frame."""
     try:
         numbers = table[column].cast(pl.Float64)
     except pl.exceptions.PolarsError as error:
