@@ -24,7 +24,7 @@ from enteron.labels import (
     prompt,
 )
 from enteron.options import Options, load_options
-from enteron.types import Annotation, Event, FrameAxis, Scores, Segment, Unit
+from enteron.types import Annotation, Event, FrameAxis, Scores, Segment, Unit, gaps_of
 
 
 def test_labels_are_the_challenge_s_in_its_order():
@@ -77,23 +77,36 @@ def test_annotation_keeps_file_order_per_label():
         annotation.require_unit(Unit.INDEX)
 
 
-def test_pyright_refuses_rows_beside_frames(tmp_path):
-    code = """
-from enteron.metrics.evaluation import evaluate
-from enteron.types import Annotation
+def test_rows_beside_frames_are_refused():
+    from enteron.metrics.evaluation import evaluate
 
-def mix(rows: list[Annotation], frames: list[Annotation]) -> None:
-    evaluate(frames, frames)
-    evaluate(rows, frames)
-"""
-    (tmp_path / "mix.py").write_text(code)
-    python = f'{{"pythonVersion": "3.11", "venvPath": "{sys.prefix}/..", "venv": ".venv"}}'
-    (tmp_path / "pyrightconfig.json").write_text(python)
-    command = [sys.executable, "-m", "pyright", "--pythonpath", sys.executable, "mix.py"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-    errors = [line for line in done.stdout.splitlines() if "error" in line and "mix.py" in line]
-    assert len(errors) == 1, done.stdout
-    assert "mix.py:7" in errors[0]
+    segments = (Segment(0, 10, ("colon",)),)
+    rows, frames = (Annotation("1", unit, segments) for unit in (Unit.INDEX, Unit.FRAME))
+    evaluate([frames], [frames])
+    with pytest.raises(UnitError, match="index or frame"):
+        evaluate([rows], [frames])
+    with pytest.raises(UnitError, match="counts in 'index' where 'frame' is needed"):
+        rows.require_unit(Unit.FRAME)
+
+
+def test_gaps_are_found_without_listing_them():
+    axis = FrameAxis(np.array([0, 5, 10**9, 10**9 + 5, 10**9 + 15]))
+    assert gaps_of(axis) == [(10, 10**9), (10**9 + 10, 10**9 + 15)]
+    assert gaps_of(axis, unreadable=[10**9 + 10]) == [(10, 10**9)]
+    assert gaps_of(axis, unnamed=1) == [(10, 10**9)]
+
+
+def test_scores_describe_themselves():
+    values = np.zeros((3, 17), np.float32)
+    values[:, -1] = 0.75
+    scores = Scores("7", FrameAxis(np.array([0, 5, 10])), values, np.array([0.0, 1.0, 2.0]))
+    assert repr(scores) == "Scores(study='7', rows=3, frames=0..10)"
+    assert scores.table().columns == ["frame", "time", *LABELS]
+    assert scores.table()["ulcer"].to_list() == [0.75] * 3
+    assert [line.get_label() for line in scores.plot().get_lines()] == ["ulcer"]
+    assert "<table" in scores._repr_html_()
+    with pytest.raises(LabelError, match="did you mean 'polyp'"):
+        scores.column("polyps")
 
 
 def test_axis_knows_its_step_and_its_gaps():

@@ -71,7 +71,7 @@ class ReadOptions(Options):
     """Score each clip and its mirror image; without it the encoder has half of the work."""
 
     runtime: str | None = None
-    """What runs the encoder: `exact`, `auto` or the name of a runtime. None: what suits the model."""
+    """Runtime of the encoder: `exact`, `auto` or a name. None: what suits the model."""
 
     redundancy: float | None = Field(default=None, ge=0)
     """Frames nearer than this (grey levels) to the last encoded frame take its embedding."""

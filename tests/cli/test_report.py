@@ -95,7 +95,7 @@ def test_a_folder_that_cannot_be_written_keeps_its_page(enteron, reading):
 
 def test_export(enteron, reading):
     said = enteron("export", "reading", "--video", "https://example.org/s1.mp4").stdout
-    assert "9 events are in reading/label-studio.json" in said
+    assert "Wrote 9 events to reading/label-studio.json" in said
     (task,) = json.loads((reading / "label-studio.json").read_text())
     assert task["data"]["video"] == "https://example.org/s1.mp4"
     assert 'frameRate="2"' in (reading / "label-studio.xml").read_text()

@@ -219,5 +219,5 @@ def test_the_record_is_readable_without_the_weights(model):
 
 def test_saving_into_a_place_that_cannot_be_written(tmp_path):
     (tmp_path / "taken").write_text("a file, not a folder")
-    with pytest.raises(ModelError, match="'taken' cannot be made a folder"):
+    with pytest.raises(ModelError, match="'taken' cannot be created"):
         save_model(tmp_path / "taken", start_network(OPTIONS))

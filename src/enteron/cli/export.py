@@ -53,10 +53,10 @@ def export(
     )
     if reading.run.unnamed:
         typer.echo(
-            f"run.json does not list {reading.run.unnamed} of the unreadable frames: in a video that "
-            "contains them, later positions are shifted by that many."
+            f"run.json does not list {reading.run.unnamed} of the unreadable frames: in a video "
+            "that contains them, later positions are shifted by that many."
         )
     if rate is None:
         typer.echo(
-            "The frame rate is unknown: Label Studio assumes 24 frames per second; set it with --rate."
+            "The frame rate is unknown: Label Studio assumes 24 per second; set it with --rate."
         )

@@ -149,7 +149,8 @@ def _redundancy(redundant: "Redundant") -> str:
     text = f"{redundant.share:.0%} of the frames took the embedding of an earlier frame"
     if redundant.probed:
         text += (
-            f"; on {redundant.probed} of them that were encoded all the same, scores differed by "
-            f"{redundant.mean_difference:.4f} on average, {redundant.largest_difference:.2f} at most"
+            f"; on {redundant.probed} of them that were encoded all the same, scores differed "
+            f"by {redundant.mean_difference:.4f} on average and by "
+            f"{redundant.largest_difference:.2f} at most"
         )
     return text + "."

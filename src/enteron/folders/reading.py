@@ -405,9 +405,9 @@ class Reading:
         rows = self.summary()
         widths = [max(len(row[i]) for row in [_SUMMARY_HEAD, *rows]) for i in range(5)]
         for row in [_SUMMARY_HEAD, *rows] if rows else []:
-            first, *rest = (cell.ljust(w) if i == 0 else cell.rjust(w)
-                            for i, (cell, w) in enumerate(zip(row, widths, strict=True)))  # fmt: skip
-            lines.append("  ".join([first, *rest]))
+            label, *figures = row
+            cells = [cell.rjust(width) for cell, width in zip(figures, widths[1:], strict=True)]
+            lines.append("  ".join([label.ljust(widths[0]), *cells]))
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
