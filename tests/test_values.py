@@ -50,8 +50,8 @@ def test_events_are_frozen_and_ordered_by_time():
 @pytest.mark.parametrize(
     ("start", "stop", "label", "score", "said"),
     [
-        (5, 5, "blood", None, "not a stretch"),
-        (-1, 5, "blood", None, "not a stretch"),
+        (5, 5, "blood", None, "not a range"),
+        (-1, 5, "blood", None, "not a range"),
         (0, 5, "bleed", None, "did you mean 'blood'"),
         (0, 5, "blood", math.nan, "finite score"),
     ],

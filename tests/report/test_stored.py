@@ -37,7 +37,7 @@ def test_a_reading_is_loaded_as_it_was_written(tmp_path):
             lambda f: edit_json(
                 f / "events.json", events=[{"label": "blood", "start": 5, "stop": 2}]
             ),
-            "event 1: event 'blood' .* is not a stretch",
+            "event 1: event 'blood' .* is not a range",
         ),
         (
             lambda f: edit_json(
