@@ -26,7 +26,6 @@ from enteron.folders.model import CALIBRATION, load_calibration
 from enteron.folders.reading import read_run, write_reading, write_run
 from enteron.folders.scores import write_scores
 from enteron.options import Options
-from enteron.phantom.time_scale import frames_per_row_of
 from enteron.report import write_report
 from enteron.report.pictures import choose_pictures, save_pictures
 from enteron.study import Study, open_study
@@ -247,8 +246,7 @@ class Reader:
     ) -> Reading:
         """One study, from its frames to the report."""
         opened = study if isinstance(study, Study) else open_study(study)
-        scale = None if isinstance(study, Study) else frames_per_row_of(Path(study), opened.id)
-        return self.read_opened(opened, out, scale, truth=truth, progress=progress)
+        return self.read_opened(opened, out, opened.frames_per_row, truth=truth, progress=progress)
 
     def read_opened(
         self,

@@ -55,7 +55,6 @@ def read(
     Example: [bold]enteron read study.mp4 --model model[/bold]
     """
     from enteron.inference.embed import LIMIT
-    from enteron.phantom.time_scale import frames_per_row_of
     from enteron.reading import Reader, ReadOptions, studies_under, write_together
     from enteron.study import open_study
 
@@ -77,7 +76,7 @@ def read(
         bars = Bars(f"{number}/{len(places)} " if len(places) > 1 else "")
         opened = open_study(place, study_id=name)
         folder = whole / name if len(places) > 1 else whole
-        scale = frames_per_row_of(place, opened.id)
+        scale = opened.frames_per_row
         done = reader.read_opened(opened, folder, scale, truth=known.get(name), progress=bars)
         readings.append(done)
         show(done)
