@@ -44,7 +44,7 @@ def made_study(frames: int, *, video: bool = False, seed: int = 3) -> Made:
     plan = StudyPlan(1, options, load_priors())
     place = root / plan.folder
     folder = place.with_name(place.name + ".mp4") if video else place
-    return Made(folder, plan.table.values, plan.timeline.compression)
+    return Made(folder, plan.table.values, plan.timeline.frames_per_row)
 
 
 def fit_head(

@@ -24,7 +24,6 @@ from enteron.inference.encoder import Encoder
 from enteron.inference.runtimes import default_runtime, make_encoder
 from enteron.inference.score import score_study
 from enteron.model.network import Network
-from enteron.phantom.time_scale import read_frames_per_row
 from enteron.priors import load_priors
 from enteron.study import Study
 from enteron.types import Scores
@@ -50,7 +49,6 @@ class Reader:
     study: Study
     net: Network
     calibration: Calibration | None
-    frames_per_row: float | None
     folder: Path
 
     def read(
@@ -59,7 +57,7 @@ class Reader:
         """Scores, events, and the share of redundant frames."""
         path = self.folder / f"{encoder.runtime}-{limit}.npy"
         stored = embed_study(self.study, encoder, path, EmbedOptions(redundancy=limit))
-        scores = score_study(self.net, stored, frames_per_row=self.frames_per_row)
+        scores = score_study(self.net, stored, frames_per_row=self.study.frames_per_row)
         events = decode(scores, PRESETS["transit"], load_priors(), self.calibration)
         return scores, events, stored.redundant / len(stored)
 
@@ -80,12 +78,11 @@ def main() -> None:
     ways[f"{reference.runtime}, redundancy"] = (reference, LIMIT)
     ways |= {f"{name}, redundancy": (ways[name][0], LIMIT) for name in given.runtimes}
     found = {name: Found() for name in ways}
-    entries = list(find_studies(given.root).items())[: given.studies]
-    scale = read_frames_per_row(given.root)
+    entries = list(find_studies(given.root).values())[: given.studies]
     total = 0
-    for name, entry in entries:
+    for entry in entries:
         with entry.open() as study, tempfile.TemporaryDirectory() as folder:
-            reader = Reader(study, net, calibration, scale.get(name), Path(folder))
+            reader = Reader(study, net, calibration, Path(folder))
             exact, wanted, _ = reader.read(reference, None)
             total += len(wanted)
             for way, (encoder, limit) in ways.items():

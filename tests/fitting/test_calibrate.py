@@ -58,11 +58,17 @@ def test_features_are_made_once(model, data, monkeypatch):
 
 
 def test_shortened_studies_are_told(model, data, tmp_path):
-    (data / "frames_per_row.json").write_text(json.dumps({"2": 50.0, "3": 100.0}))
+    files = {
+        scale: data / "Galar_Frames_1_to_10" / study / "study.json"
+        for study, scale in (("2", 50.0), ("3", 100.0))
+    }
+    for scale, file in files.items():
+        file.write_text(json.dumps({"frames_per_row": scale}))
     try:
         told = calibrate_model(model, data).shortened
     finally:
-        (data / "frames_per_row.json").unlink()
+        for file in files.values():
+            file.unlink()
     assert told
     assert "10.0 to 20.0 times shorter" in told
 

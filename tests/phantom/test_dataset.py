@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,7 +19,9 @@ from enteron.datasets.submission import read_submission
 from enteron.errors import EnteronError
 from enteron.phantom.dataset import PhantomOptions, StudyPlan, make_studies
 from enteron.priors import load_priors
+from enteron.study import open_study
 from enteron.types import Unit
+from tests.making import write_frames
 
 FRAMES = 9
 TRAIN = PhantomOptions(frames=FRAMES, seed=4, rarity=0.3)
@@ -108,6 +111,25 @@ def test_the_test_set_keeps_its_truth_aside(test):
     assert names[:2] == ["ukdd_navi_00001", "ukdd_navi_00001.csv"]
 
 
+def test_a_study_knows_its_scale_wherever_it_is(train, test, tmp_path):
+    for root, options in ((train, TRAIN), (test, TEST)):
+        for number, entry in enumerate(find_studies(root).values(), start=1):
+            frames_per_row = plan(number, options).timeline.frames_per_row
+            assert entry.open().frames_per_row == pytest.approx(frames_per_row, abs=1e-3)
+            assert frames_per_row > 100  # a transit of some 20,000 frames or more in 9 rows
+            assert entry.images is not None
+            copy = shutil.copytree(entry.images, tmp_path / f"{entry.id}-copied")
+            assert open_study(copy).frames_per_row == entry.open().frames_per_row
+
+
+def test_a_real_study_among_synthetic_ones_has_no_scale(train, tmp_path):
+    root = shutil.copytree(train, tmp_path / "root")
+    real = write_frames(root / "Galar_Frames_1_to_10" / "77", range(4))
+    inside = write_frames(root / "Galar_Frames_1_to_10" / "1" / "real", range(4))
+    assert open_study(real).frames_per_row is None
+    assert open_study(inside).frames_per_row is None
+
+
 def test_the_command_s_check_is_clean(train, test, enteron):
     for root in (train, test):
         assert "no problems" in enteron("check", root, "--decode").stdout
@@ -116,8 +138,7 @@ def test_the_command_s_check_is_clean(train, test, enteron):
 def test_neither_workers_nor_later_studies_change_a_byte(train, tmp_path):
     other = made(tmp_path / "train", 2, TRAIN, workers=2)
     some = digest(other)
-    for listing in ("metadata.csv", "frames_per_row.json"):  # these name every study
-        del some[listing]
+    del some["metadata.csv"]  # it names every study
     whole = digest(train)
     assert all(whole[name] == content for name, content in some.items())
     made(other, 4, TRAIN, workers=2)
@@ -146,6 +167,9 @@ def test_a_video_per_study(tmp_path):
         assert entry.images is not None
         assert entry.images.suffix == ".mp4"
         np.testing.assert_array_equal(entry.join().values, drawn.table.values)
+        assert entry.open().frames_per_row == drawn.metadata.frames_per_row
+        copy = shutil.copy(entry.images, tmp_path / f"copied-{number}.mp4")
+        assert open_study(copy).frames_per_row == drawn.metadata.frames_per_row
         film = drawn.film()
         for row, frame in enumerate(entry.open()):
             assert frame.image is not None
@@ -157,7 +181,7 @@ def test_other_options_and_foreign_folders_are_refused(train, tmp_path):
     with pytest.raises(EnteronError, match="made with seed 4, not 9; give another folder"):
         made(train, 4, TRAIN.model_copy(update={"seed": 9}))
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(EnteronError, match="is there and not empty"):
+    with pytest.raises(EnteronError, match="exists and is not empty"):
         made(tmp_path, 1, TRAIN)
     (tmp_path / "phantom.json").write_text("{")
     with pytest.raises(EnteronError, match="cannot be read"):
@@ -171,7 +195,7 @@ def test_the_command_tells_what_it_made(tmp_path, enteron):
     assert (tmp_path / "out" / "sheet.png").stat().st_size > 100_000
     assert json.loads((tmp_path / "out" / "phantom.json").read_text())["options"]["frames"] == 3
     again = enteron("phantom", "out", "--studies", 1, "--frames", 3)
-    assert "All 1 studies were there already" in again.stdout
+    assert "All 1 studies exist already" in again.stdout
     done = enteron("phantom", "out", "--studies", 1, "--frames", 4, code=1)
     assert "made with frames 3, not 4" in done.stderr
     assert "Invalid value" in enteron("phantom", "x", "--device", "sony", code=2).stderr
@@ -180,5 +204,5 @@ def test_the_command_tells_what_it_made(tmp_path, enteron):
 def test_slips_are_few(train):
     for number in range(1, 30):
         drawn = plan(number, TRAIN)
-        wrong = (drawn.table.values != drawn.slipped_table.values).any(axis=1)
+        wrong = (drawn.table.values != drawn.uncorrected_table.values).any(axis=1)
         assert wrong.sum() < len(wrong)

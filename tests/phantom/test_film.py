@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from enteron.errors import EnteronError, LabelError
 from enteron.labels import COLUMN, FINDINGS, LANDMARKS, REGIONS
-from enteron.phantom.camera import DEVICE
+from enteron.phantom.camera import DEVICES
 from enteron.phantom.film import Film
 from enteron.phantom.motion import STALL
 from enteron.study.picture import encode_png
@@ -73,7 +73,7 @@ def test_seeds_make_different_patients() -> None:
     assert np.ptp(np.array(frames), axis=0).max() > 8
 
 
-@pytest.mark.parametrize("device", list(DEVICE))
+@pytest.mark.parametrize("device", list(DEVICES))
 def test_frames_have_the_device_s_size_and_a_black_border(device: str) -> None:
     size = {"olympus": 336, "pillcam": 512, "navicam": 480}[device]
     frame = Film(study(3), device, 4).frame(1)
@@ -133,7 +133,7 @@ def test_lesions_cover_every_labelled_frame_once() -> None:
 
 def test_stalls_are_nearly_still_and_jumps_are_not() -> None:
     film = Film(study(6000), "olympus", 21)
-    motion = film.moving()
+    motion = film.motion
     assert 0.4 < (motion.kind == STALL).mean() < 0.6
     still = np.flatnonzero((motion.kind[1:] == STALL) & ~motion.jump[1:])[50:400:70] + 1
     jumps = np.flatnonzero(motion.jump)[:5]
@@ -151,7 +151,7 @@ def test_frames_far_apart_move_further() -> None:
     every, fifth = (
         Film(study(2000), "olympus", 1, frame_numbers=np.arange(2000) * step) for step in (1, 5)
     )
-    assert fifth.moving().activity[-1] > 1.5 * every.moving().activity[-1]
+    assert fifth.motion.activity[-1] > 1.5 * every.motion.activity[-1]
 
 
 def test_a_study_of_one_frame() -> None:

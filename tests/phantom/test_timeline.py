@@ -12,9 +12,9 @@ from enteron.errors import EnteronError
 from enteron.labels import COLUMN, FINDINGS, LANDMARKS, REGIONS
 from enteron.phantom.timeline import Timeline, TimelineOptions, draw_timeline, study_seed
 from enteron.priors import load_priors, save_priors
-from enteron.priors.fit import fit_observed, from_matrix
-from enteron.priors.statistics import shrunk
-from enteron.runs import runs_of
+from enteron.priors.fit import fit_observed, study_from_labels
+from enteron.priors.statistics import scale_sizes
+from enteron.types import runs_of
 
 PRIORS = load_priors()
 ALWAYS = TimelineOptions(rarity=0, complete=True)
@@ -29,7 +29,7 @@ def check(timeline: Timeline, rows: int) -> None:
     # A row without a region, one in two million, has no label at all.
     assert not labels[regions == 0].any()
     edges = [0]
-    for region, start, stop in timeline.stays:
+    for region, start, stop in timeline.region_intervals:
         assert start == edges[-1]
         assert stop > start
         assert (labels[start:stop, COLUMN[region]] | (regions[start:stop] == 0)).all()
@@ -42,18 +42,18 @@ def check(timeline: Timeline, rows: int) -> None:
     seed=st.integers(0, 2**64),
     rarity=st.sampled_from([0.0, 0.5, 1.0, 3.0]),
     stride=st.sampled_from([1, 5, 100_000]),
-    shrink=st.sampled_from([0.0, 0.5, 1.0]),
+    exponent=st.sampled_from([0.0, 0.5, 1.0]),
 )
 @settings(max_examples=150, deadline=None)
 def test_any_rows_and_any_seed_give_a_valid_timeline(
-    rows: int, seed: int, rarity: float, stride: int, shrink: float
+    rows: int, seed: int, rarity: float, stride: int, exponent: float
 ):
-    options = TimelineOptions(rarity=rarity, stride=stride, run_shrink=shrink)
+    options = TimelineOptions(rarity=rarity, stride=stride, run_scale_exponent=exponent)
     timeline = draw_timeline(rows, seed, PRIORS, options)
     check(timeline, rows)
     again = draw_timeline(rows, seed, PRIORS, options)
     assert np.array_equal(timeline.labels, again.labels)
-    assert timeline.stays == again.stays
+    assert timeline.region_intervals == again.region_intervals
 
 
 def test_one_row_shows_one_region():
@@ -112,24 +112,26 @@ def test_findings_and_landmarks_stay_in_their_regions():
 
 
 def test_one_row_stays_one_and_more_stays_more():
-    assert shrunk(np.array([1, 2, 3, 10, 100]), 0.2).tolist() == [1, 2, 2, 2, 20]
-    assert shrunk(np.array([1, 2, 7]), 1.0).tolist() == [1, 2, 7]
+    assert scale_sizes(np.array([1, 2, 3, 10, 100]), 0.2).tolist() == [1, 2, 2, 2, 20]
+    assert scale_sizes(np.array([1, 2, 7]), 1.0).tolist() == [1, 2, 7]
 
 
 def test_a_compressed_study_knows_its_compression():
     long = draw_timeline(None, 11, PRIORS)
     short = draw_timeline(2000, 11, PRIORS)
-    assert long.shrink == pytest.approx(1, abs=1e-3)
-    assert long.compression == pytest.approx(5, rel=1e-3)
-    assert short.compression == pytest.approx(long.labels.shape[0] * 5 / 2000, rel=1e-3)
-    assert [stay[0] for stay in short.stays] == [stay[0] for stay in long.stays]
+    assert long.run_scale == pytest.approx(1, abs=1e-3)
+    assert long.frames_per_row == pytest.approx(5, rel=1e-3)
+    assert short.frames_per_row == pytest.approx(long.labels.shape[0] * 5 / 2000, rel=1e-3)
+    assert [interval.region for interval in short.region_intervals] == [
+        interval.region for interval in long.region_intervals
+    ]
 
 
 def test_priors_of_a_single_poor_study_can_be_drawn_from():
     labels = np.zeros((30, 17), dtype=np.bool_)
     labels[:10, COLUMN["stomach"]] = labels[10:, COLUMN["small intestine"]] = True
     labels[12:14, COLUMN["polyp"]] = True
-    poor = fit_observed([from_matrix("poor", 5, labels)], "one study")
+    poor = fit_observed([study_from_labels("poor", 5, labels)], "one study")
     plain = draw_timeline(200, 1, poor)
     check(plain, 200)
     shown = {name for name in COLUMN if plain.labels[:, COLUMN[name]].any()}
@@ -139,7 +141,7 @@ def test_priors_of_a_single_poor_study_can_be_drawn_from():
 
 def test_priors_from_a_file_draw_what_fresh_ones_draw(tmp_path: Path):
     studies = [
-        from_matrix(str(i), 5, draw_timeline(800, study_seed(8, i), PRIORS).labels)
+        study_from_labels(str(i), 5, draw_timeline(800, study_seed(8, i), PRIORS).labels)
         for i in range(30)
     ]
     fresh = fit_observed(studies, "drawn")

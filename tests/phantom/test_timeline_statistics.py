@@ -15,10 +15,15 @@ import pytest
 from enteron.labels import COLUMN, FINDINGS, LABELS, LANDMARK_BETWEEN, LANDMARKS, REGIONS
 from enteron.phantom.timeline import TimelineOptions, draw_timeline, study_seed
 from enteron.priors import Priors, load_priors
-from enteron.priors.fit import Observed, changes, fit_priors, from_matrix, place_of
-from enteron.priors.statistics import both
-from enteron.runs import runs_of
-from enteron.types import Annotation, Segment, Unit
+from enteron.priors.fit import (
+    ObservedStudy,
+    fit_priors,
+    position_of,
+    region_changes,
+    study_from_labels,
+)
+from enteron.priors.statistics import joint_probability
+from enteron.types import Annotation, Segment, Unit, runs_of
 
 Z = 4.0
 STUDIES = 500  # of natural length
@@ -35,7 +40,7 @@ their runs are of one row than in the data (hematin 0.14 for 0.18, lymphangioect
 class Drawn:
     """Studies of their natural length, and what they show."""
 
-    studies: list[Observed]
+    studies: list[ObservedStudy]
     present: np.ndarray  # (studies, 17)
     refitted: Priors
 
@@ -57,7 +62,7 @@ def drawn() -> Drawn:
         draw_timeline(None, study_seed(20, study), PRIORS, TimelineOptions(stride=STRIDE)).labels
         for study in range(STUDIES)
     ]
-    studies = [from_matrix(str(i), STRIDE, labels) for i, labels in enumerate(matrices)]
+    studies = [study_from_labels(str(i), STRIDE, labels) for i, labels in enumerate(matrices)]
     annotations = [annotation(str(i), labels) for i, labels in enumerate(matrices)]
     strides = {str(i): STRIDE for i in range(STUDIES)}
     return Drawn(
@@ -103,7 +108,9 @@ def wrong_pairs(present: np.ndarray, priors: Priors) -> list[tuple[str, str]]:
                 latent = priors.presence.latent
                 r = latent.get(a, {}).get(b, latent.get(b, {}).get(a, 0.0))
                 together = int((present[:, COLUMN[a]] & present[:, COLUMN[b]]).sum())
-                if not share_is(together, len(present), both(priors.share(a), priors.share(b), r)):
+                if not share_is(
+                    together, len(present), joint_probability(priors.share(a), priors.share(b), r)
+                ):
                     wrong.append((a, b))
     return wrong
 
@@ -155,19 +162,19 @@ def test_rarity_is_a_power_of_the_share(rarity: float):
     assert share_is(int(present[:, COLUMN["colon"]].sum()), n, PRIORS.share("colon"))
 
 
-def rarer_pairs(known_from: int) -> list[tuple[str, str]]:
+def rarer_pairs(min_common_studies: int) -> list[tuple[str, str]]:
     order = sorted(FINDINGS, key=lambda label: PRIORS.findings.labels[label].rows)
     return [
         (a, b)
         for i, a in enumerate(order)
         for b in order[i + 1 :]
-        if PRIORS.cooccurrence.both[a][b].studies >= known_from
+        if PRIORS.cooccurrence.both[a][b].studies >= min_common_studies
     ]
 
 
 def test_findings_share_rows_as_in_the_data(drawn: Drawn):
     compared = 0
-    for a, b in rarer_pairs(TimelineOptions().known_from):
+    for a, b in rarer_pairs(TimelineOptions().min_common_studies):
         wanted = PRIORS.cooccurrence.both[a][b].share
         shares = np.array(
             [
@@ -232,12 +239,14 @@ def test_landmarks_lie_at_the_change_of_region(drawn: Drawn):
             spans = study.runs(label)
             # One run is the main one; a missing region before it leaves no choice of place, and
             # steps back leave several changes.
-            forward = len(study.stays()) == study.labels[:, : len(REGIONS)].any(axis=0).sum()
+            forward = (
+                len(study.region_intervals()) == study.labels[:, : len(REGIONS)].any(axis=0).sum()
+            )
             if len(spans) == 1 and forward and study.shows(before):
                 span = (int(spans[0, 0]), int(spans[0, 1]))
-                rows = changes(study, before, after)
+                rows = region_changes(study, before, after)
                 row = min(rows, key=lambda r: min(abs(r - span[0]), abs(r - span[1])))
-                places.append(place_of(span, row))
+                places.append(position_of(span, row))
         assert len(places) > 80
         for place, share in prior.main.items():
             assert share_is(places.count(place), len(places), share.value), (label, place)

@@ -21,7 +21,7 @@ def mean_is(values: np.ndarray, mean: float) -> bool:
 
 def rows_per_region(transit: Transit) -> Counter[str]:
     rows: Counter[str] = Counter()
-    for region, start, stop in transit.stays:
+    for region, start, stop in transit.region_intervals:
         rows[region] += stop - start
     return rows
 
@@ -57,7 +57,7 @@ def test_log_durations_of_every_region_at_natural_length():
         transit = draw_transit(None, REGIONS, PRIORS, 1, 1, rng)
         rows = rows_per_region(transit)
         for region in REGIONS:
-            logs[region].append(math.log(rows[region] * transit.compression))
+            logs[region].append(math.log(rows[region] * transit.frames_per_row))
     for region in REGIONS:
         fitted = PRIORS.regions.durations[region].fitted
         values = np.array(logs[region])
@@ -80,12 +80,12 @@ LASTING: dict[str, float] = {
 #   at 5     8         12            600            8,000                   4,000 rows
 #   in 2,000 1.3       1.9           95             1,268                   634 in proportion
 def test_short_stays_keep_their_rows_and_the_others_their_proportions():
-    rows = scale_to_rows(LASTING, 2000, stride=5, shortest_stay=12)
+    rows = scale_to_rows(LASTING, 2000, stride=5, min_region_rows=12)
     assert (rows["mouth"], rows["esophagus"]) == (8, 12)
     assert sum(rows.values()) == 2000
     assert rows["small intestine"] / rows["colon"] == pytest.approx(2, rel=0.01)
     assert rows["small intestine"] / rows["stomach"] == pytest.approx(40 / 3, rel=0.01)
-    plain = scale_to_rows(LASTING, 2000, stride=5, shortest_stay=1)
+    plain = scale_to_rows(LASTING, 2000, stride=5, min_region_rows=1)
     assert (plain["mouth"], plain["esophagus"]) == (1, 2)
 
 

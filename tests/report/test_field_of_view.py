@@ -94,10 +94,10 @@ def test_what_the_capsule_shows_is_kept(kind, least):
     assert not keep[~shown].any()
 
 
-@pytest.mark.parametrize("name", list(device.DEVICE))
+@pytest.mark.parametrize("name", list(device.DEVICES))
 def test_phantom_devices(name, monkeypatch):
     """The three drawn capsules with the text that their recorders burn in."""
-    made = device.device_named(name)
+    made = device.find_device(name)
 
     def frames() -> list[np.ndarray]:
         pictures = (tissue(n, made.inner).astype(np.float32) / 255 for n in range(12))

@@ -9,10 +9,15 @@ from enteron.cli.console import Device
 
 
 def phantom(
-    out: Annotated[Path, typer.Argument(help="Folder to make them in; new, empty, or the same.")],
+    out: Annotated[
+        Path,
+        typer.Argument(help="Folder for the studies: new, empty, or of an earlier run to add to."),
+    ],
     studies: Annotated[int, typer.Option(min=1, help="How many studies.")] = 8,
-    frames: Annotated[int, typer.Option(min=1, help="Stored frames of each.")] = 2000,
-    seed: Annotated[int, typer.Option(min=0, help="Everything follows from it.")] = 1,
+    frames: Annotated[int, typer.Option(min=1, help="Stored frames of each study.")] = 2000,
+    seed: Annotated[
+        int, typer.Option(min=0, help="Seed; the same one gives the same studies.")
+    ] = 1,
     device: Annotated[
         Device,
         typer.Option(help="mixed: PillCam and Olympus, for training; navicam: the test layout."),
@@ -24,20 +29,27 @@ def phantom(
     stalls: Annotated[
         float, typer.Option(min=0, max=1, help="Share of frames in which the capsule stands still.")
     ] = 0.5,
+    priors: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Statistics to draw from, made by enteron priors fit (default: those of Galar).",
+        ),
+    ] = None,
     video: Annotated[
-        bool, typer.Option("--video", help="A video per study instead of a folder of frames.")
+        bool, typer.Option("--video", help="Write a video per study, not a folder of frames.")
     ] = False,
     sheet: Annotated[
-        bool, typer.Option("--sheet", help="Also a page of examples of every label, sheet.png.")
+        bool, typer.Option("--sheet", help="Also write examples of every label to sheet.png.")
     ] = False,
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Processes to draw with [all cores].")
+        int | None, typer.Option(min=1, help="Processes to draw with (default: one per core).")
     ] = None,
 ) -> None:
-    """Make synthetic studies in Galar's layout, drawn from measured statistics.
+    """Draw synthetic studies in Galar's layout from measured statistics.
 
-    Run again with more studies to add some; a killed run goes on where it stopped. The first run
-    after installing compiles the renderer, for about half a minute.
+    Run it again with more studies to add some; a killed run is resumed by the same command. The
+    first run after installing compiles the renderer, for about half a minute.
 
     Example: [bold]enteron phantom data --studies 8 --frames 2000 --seed 1[/bold]
     """
@@ -45,22 +57,25 @@ def phantom(
 
     from enteron.cli.console import counted
     from enteron.phantom.dataset import PhantomOptions, frames_to_make, make_studies
+    from enteron.priors import load_priors
 
     options = PhantomOptions(
         frames=frames, seed=seed, device=device.value, rarity=rarity, stalls=stalls, video=video
     )
+    statistics = load_priors(priors)
     total = frames_to_make(out, studies, options)
-    begin = time.perf_counter()
-    for _ in counted(make_studies(out, studies, options, workers), total, "Drawing", "frames"):
+    start = time.perf_counter()
+    chunks = make_studies(out, studies, options, workers, priors=statistics)
+    for _ in counted(chunks, total, "Drawing", "frames"):
         pass
-    seconds = time.perf_counter() - begin
+    seconds = time.perf_counter() - start
     if sheet:
         from enteron.phantom.sheet import save_sheet
 
         save_sheet(out / "sheet.png", seed)
         typer.echo(f"Examples of every label are in {out.name}/sheet.png.")
     if total == 0:
-        typer.echo(f"All {studies} studies were there already.")
+        typer.echo(f"All {studies} studies exist already.")
         return
     typer.echo(
         f"{out.name}: {total} frames in {seconds:.0f} s, {total / seconds:.0f} a second. "

@@ -1,11 +1,12 @@
-"""`enteron priors fit`: statistics of annotated studies, for phantom and decoder."""
+"""`enteron priors fit`: statistics of annotated studies, for the phantom and the decoder."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-app = typer.Typer(help="Statistics of real annotation.", no_args_is_help=True)
+app = typer.Typer(help="Statistics of annotated studies.", no_args_is_help=True)
 
 GALAR_STRIDES = ("1-38=5", "39-60=1", "61-80=5")
 """Galar stores every fifth frame of studies 1-38 and 61-80, and every frame of 39-60."""
@@ -13,7 +14,7 @@ GALAR_STRIDES = ("1-38=5", "39-60=1", "61-80=5")
 
 @app.callback()
 def _group() -> None:
-    """Statistics of real annotation."""  # keeps `fit` a subcommand while it is the only one
+    """Statistics of annotated studies."""  # keeps `fit` a subcommand while it is the only one
 
 
 @app.command()
@@ -29,13 +30,16 @@ def fit(
         ),
     ] = None,
     source: Annotated[
-        str | None, typer.Option(help="Where the annotation comes from; kept in the file.")
+        str | None, typer.Option(help="Where the annotation comes from; stored in the file.")
     ] = None,
     published: Annotated[
         bool, typer.Option(help="Prefer the published figures of all 80 Galar studies where known.")
     ] = True,
 ) -> None:
     """Fit priors to annotated studies.
+
+    `enteron phantom --priors FILE` draws studies from them. For studies other than Galar's add
+    --no-published, or Galar's figures are used for the presence of labels.
 
     Example: enteron priors fit events.json --out priors.json
     """
@@ -46,16 +50,16 @@ def fit(
 
     annotations: list[Annotation] = read_events(truth, Unit.INDEX)
     strides = _strides([a.study for a in annotations], stride_of or GALAR_STRIDES)
-    named = f"{truth.name} ({len(annotations)} studies)" if source is None else source
-    save_priors(fit_priors(annotations, strides, named, published), out)
+    origin = f"{truth.name} ({len(annotations)} studies)" if source is None else source
+    save_priors(fit_priors(annotations, strides, origin, published), out)
     typer.echo(f"{out.name}: priors of {len(annotations)} studies")
 
 
-def _strides(studies: list[str], rules: list[str] | tuple[str, ...]) -> dict[str, int]:
+def _strides(studies: list[str], rules: Sequence[str]) -> dict[str, int]:
     """The stride of each study that a rule names; `39-60=1` names a range, `a=5` one study."""
     from enteron.errors import ConfigError
 
-    found: dict[str, int] = {}
+    strides: dict[str, int] = {}
     for rule in rules:
         names, _, number = rule.rpartition("=")
         if not names or not number.isdigit() or int(number) < 1:
@@ -64,10 +68,10 @@ def _strides(studies: list[str], rules: list[str] | tuple[str, ...]) -> dict[str
                 "write studies, '=' and a whole number, as 39-60=1",
             )
         first, dash, last = names.partition("-")
-        span = range(0)
+        numbers = range(0)
         if dash and first.isdigit() and last.isdigit():
-            span = range(int(first), int(last) + 1)
+            numbers = range(int(first), int(last) + 1)
         for study in studies:
-            if study == names or (study.isdigit() and int(study) in span):
-                found[study] = int(number)
-    return found
+            if study == names or (study.isdigit() and int(study) in numbers):
+                strides[study] = int(number)
+    return strides

@@ -12,7 +12,6 @@ from enteron.fitting.decoder import FitOptions, fit_decoder
 from enteron.fitting.labelled import Labelled
 from enteron.folders.model import CALIBRATION, save_calibration
 from enteron.labels import COLUMN, LABELS
-from enteron.phantom.time_scale import read_frames_per_row
 from enteron.priors import load_priors
 from enteron.reading import Progress, Silent
 from enteron.types import Unit
@@ -43,7 +42,7 @@ def calibrate_model(
     """Fit on one part of the model's split, and write `calibration.json` into its folder."""
     entries = _chosen(model, data, part)
     folder = model / FEATURES if features is None else features
-    studies = labelled_studies(model, entries, data, folder, progress)
+    studies = labelled_studies(model, entries, folder, progress)
     calibration = fit_decoder(studies, load_priors(), FitOptions(budget=budget))
     save_calibration(calibration, model / CALIBRATION)
     support = {
@@ -56,7 +55,6 @@ def calibrate_model(
 def labelled_studies(
     model: Path,
     entries: list[Entry],
-    data: Path,
     features: Path,
     progress: Progress | None = None,
 ) -> list[Labelled]:
@@ -70,7 +68,6 @@ def labelled_studies(
 
     network, _ = load_model(model)
     encoder = make_encoder(network.backbone, default_runtime(network.backbone))
-    scale = read_frames_per_row(data)
     watched = progress or Silent()
     made: list[Labelled] = []
     for entry in entries:
@@ -79,8 +76,9 @@ def labelled_studies(
             path = features / f"{entry.id}{SUFFIX}"
             with watched.stage("embed", len(study)) as advance:
                 stored = embed_study(study, encoder, path, EmbedOptions(), advance)
-            per_row = scale.get(entry.id)
-            scores = score_study(network, stored, times=study.times(), frames_per_row=per_row)
+            scores = score_study(
+                network, stored, times=study.times(), frames_per_row=study.frames_per_row
+            )
         truth = label_rows(scores, truth_events(entry.table(), Unit.FRAME))
         device = None if entry.metadata is None else entry.metadata.system
         made.append(Labelled(scores, truth, device))

@@ -1,5 +1,10 @@
-"""Make synthetic studies on disk, in Galar's layout and the challenge's, in parallel."""
+"""Synthetic studies on disk, in Galar's layout or the challenge's, drawn by several processes.
 
+A study depends on the options, the priors and its own number only. So labels and frames are the
+same bytes for any number of processes, a killed run can be resumed, and studies can be added later.
+"""
+
+import hashlib
 import json
 import multiprocessing
 import os
@@ -17,7 +22,7 @@ import av
 import cv2
 import numpy as np
 from av.video.stream import VideoStream
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from enteron.datasets.galar import write_challenge_file, write_label_table, write_metadata
 from enteron.datasets.label_table import LabelTable, truth_events
@@ -25,33 +30,44 @@ from enteron.datasets.submission import write_submission
 from enteron.errors import EnteronError
 from enteron.files import write_text
 from enteron.labels import COLUMN, FINDINGS, REGIONS
-from enteron.options import Options, make_options
+from enteron.options import Options
 from enteron.phantom.film import Film
-from enteron.phantom.time_scale import write_frames_per_row
 from enteron.phantom.timeline import Timeline, TimelineOptions, draw_timeline, study_seed
-from enteron.priors import Priors, load_priors
-from enteron.runs import runs_of
+from enteron.priors import Priors, load_priors, priors_to_json
+from enteron.study.metadata import METADATA_FILE, StudyMetadata
 from enteron.study.picture import encode_png
 from enteron.types import FrameAxis, Unit
 
+MANIFEST = "phantom.json"
+TRUTH = "truth.json"
 TEST_FOLDER = "Testdata_ICPR_2026_RARE_Challenge"
 UPDATED_FOLDER = "20251215_Labels_Updated"
+
 SYSTEMS = {"olympus": "Olympus", "pillcam": "PillCam SB3", "navicam": "NaviCam"}
-# As in Galar: of PillCam studies every fifth frame is stored, of Olympus studies every one.
+"""Name of each device in `metadata.csv`."""
+
 STORED_STEP = {"olympus": 1, "pillcam": 5, "navicam": 1}
+"""As in Galar: every fifth frame of a PillCam study is stored, every frame of an Olympus study."""
+
+VIDEO_RATE = Fraction(3)  # frames a second; capsules record 2 to 6
+_VIDEO_QUALITY = {"crf": "16", "preset": "veryfast"}  # the loss is hardly visible
+
+CHUNK = 256
+"""Frames that a worker draws at a time. Many, since it builds the walls of the regions that it
+meets; but not so many that the last chunk keeps a single core busy or that progress stalls."""
 
 
 class PhantomOptions(Options):
-    """What to make."""
+    """What to draw."""
 
     frames: int = Field(ge=1)
     """Stored frames of each study."""
 
     seed: int = Field(default=1, ge=0)
-    """Everything follows from it; a study depends on it and on its own number only."""
+    """Seed of all random numbers; each study uses it together with its own number."""
 
     device: Literal["olympus", "pillcam", "navicam", "mixed"] = "mixed"
-    """`mixed` alternates PillCam and Olympus; NaviCam is for tests on a device never seen."""
+    """`mixed` alternates PillCam and Olympus; NaviCam is for tests on an unseen device."""
 
     rarity: float = Field(default=1.0, ge=0)
     """1 as rare as in the data, 0 every landmark and finding in every study, above 1 rarer."""
@@ -60,12 +76,12 @@ class PhantomOptions(Options):
     """Share of frames in which the capsule hardly moves."""
 
     video: bool = False
-    """A video file per study instead of a folder of frames."""
+    """Write a video file per study instead of a folder of frames."""
 
 
 @dataclass(frozen=True)
 class StudyPlan:
-    """One synthetic study before it is drawn; a function of the options and its number."""
+    """One synthetic study before it is drawn: its layout on disk, its labels and its film."""
 
     number: int  # from 1
     options: PhantomOptions
@@ -79,7 +95,7 @@ class StudyPlan:
 
     @property
     def is_test(self) -> bool:
-        """Studies of the device that training never sees are laid out as the test set is."""
+        """Whether the study has the layout of the test set: NaviCam, unseen in training."""
         return self.device == "navicam"
 
     @property
@@ -88,7 +104,7 @@ class StudyPlan:
 
     @property
     def folder(self) -> str:
-        """Where its images go, relative to the root."""
+        """Folder of the images, relative to the root; a video has the same name and `.mp4`."""
         if self.is_test:
             return f"{TEST_FOLDER}/{self.id}"
         first = (self.number - 1) // 10 * 10 + 1
@@ -105,16 +121,13 @@ class StudyPlan:
 
     @property
     def is_technical(self) -> bool:
-        """Whether its label file has technical columns in front, as in six studies of 80."""
+        """Whether its label file starts with technical columns, as 6 of the 80 real ones do."""
         return not self.is_test and self.number % 13 == 2
 
     @cached_property
     def _seeds(self) -> list[np.random.SeedSequence]:
+        """Seeds of the timeline, the film and the labels."""
         return study_seed(self.options.seed, self.number).spawn(3)
-
-    @property
-    def _film_seed(self) -> int:
-        return int(self._seeds[1].generate_state(1)[0])
 
     @cached_property
     def timeline(self) -> Timeline:
@@ -122,25 +135,25 @@ class StudyPlan:
         options = TimelineOptions(rarity=self.options.rarity)
         return draw_timeline(self.options.frames, self._seeds[0], self.priors, options)
 
+    @property
+    def metadata(self) -> StudyMetadata:
+        """What is stored with the study, for the decoders."""
+        return StudyMetadata(frames_per_row=max(round(self.timeline.frames_per_row, 3), 0.001))
+
     @cached_property
     def table(self) -> LabelTable:
-        """The true labels: what is drawn is exactly this."""
+        """The true labels, exactly as drawn."""
         timeline = self.timeline
         rng = np.random.default_rng(self._seeds[2])
         step = 1 if self.options.video else STORED_STEP[self.device]
-        # Real recordings start somewhere; a video counts its frames from 0.
+        # Real recordings start at any number; a video counts its frames from 0.
         first = 0 if self.options.video else int(rng.integers(0, 100))
         index = np.arange(first, first + len(timeline.labels), dtype=np.int64)
         return LabelTable(self.id, FrameAxis(step * index), index, timeline.labels, self.is_updated)
 
-    def film(self) -> Film:
-        """The study to look at."""
-        frames, stalls = self.table.axis.frames, self.options.stalls
-        return Film(self.table.values, self.device, self._film_seed, frames, stalls)
-
     @cached_property
-    def slipped_table(self) -> LabelTable:
-        """The labels before their correction: a border set late, and a run of a finding missed."""
+    def uncorrected_table(self) -> LabelTable:
+        """The labels before their correction: one border set late, one run of a finding missed."""
         values = self.table.values.copy()
         rng = np.random.default_rng([*self._seeds[2].generate_state(2), 1])
         regions = values[:, : len(REGIONS)]
@@ -149,28 +162,217 @@ class StudyPlan:
             border = int(rng.choice(borders))
             late = min(int(rng.integers(1, 6)), len(values) - border)
             regions[border : border + late] = regions[border - 1]
-        shown = [label for label in FINDINGS if values[:, COLUMN[label]].any()]
-        if shown:
-            column = COLUMN[shown[int(rng.integers(len(shown)))]]
+        findings = [label for label in FINDINGS if values[:, COLUMN[label]].any()]
+        if findings:
+            column = COLUMN[findings[int(rng.integers(len(findings)))]]
             runs = runs_of(values[:, column])
             start, stop = runs[int(rng.integers(len(runs)))]
             values[start:stop, column] = False
         return LabelTable(self.id, self.table.axis, self.table.index, values)
 
+    def film(self) -> Film:
+        """The pictures, each drawn when it is asked for."""
+        seed = int(self._seeds[1].generate_state(1)[0])
+        frames, stalls = self.table.axis.frames, self.options.stalls
+        return Film(self.table.values, self.device, seed, frames, stalls)
 
-RATE = Fraction(3)  # frames a second; capsules record 2 to 6
-_QUALITY = {"crf": "16", "preset": "veryfast"}  # hardly visible loss
+
+def make_studies(
+    root: Path,
+    studies: int,
+    options: PhantomOptions,
+    workers: int | None = None,
+    *,
+    priors: Priors | None = None,
+) -> Iterator[int]:
+    """Write studies 1 to `studies` under `root`; yields the frames of every chunk once it is drawn.
+
+    Complete studies are left as they are. Without `priors` the packaged ones are used, without
+    `workers` one process per core.
+    """
+    priors = load_priors() if priors is None else priors
+    plans = [StudyPlan(number, options, priors) for number in range(1, studies + 1)]
+    _claim(root, options, priors)
+    incomplete = [plan for plan in plans if not _completion_file(root, plan).exists()]
+    for plan in incomplete:
+        (root / plan.folder).parent.mkdir(parents=True, exist_ok=True)
+        if not options.video:
+            (root / plan.folder).mkdir(exist_ok=True)
+    by_number = {plan.number: plan for plan in incomplete}
+    chunks_left = {plan.number: len(_chunks(plan.number, options)) for plan in incomplete}
+    work = (chunk for plan in incomplete for chunk in _chunks(plan.number, options))
+    for chunk in _in_parallel(_Drawing(root, options, priors_to_json(priors)), work, workers):
+        chunks_left[chunk.study] -= 1
+        if chunks_left[chunk.study] == 0:
+            _complete(root, by_number.pop(chunk.study))
+        yield chunk.stop - chunk.start
+    _write_listings(root, plans)
 
 
-def write_film(path: Path, film: Film) -> None:
-    """Write every frame in order; the file is there only once it is whole."""
+def frames_to_make(root: Path, studies: int, options: PhantomOptions) -> int:
+    """How many frames `make_studies` would draw."""
+    priors = load_priors()  # the layout, which alone counts here, does not depend on them
+    plans = (StudyPlan(number, options, priors) for number in range(1, studies + 1))
+    return sum(options.frames for plan in plans if not _completion_file(root, plan).exists())
+
+
+class PriorsRecord(Options):
+    """Which priors studies were drawn from."""
+
+    source: str
+    sha256: str
+
+    def __str__(self) -> str:
+        return f"the priors of '{self.source}' ({self.sha256[:12]})"
+
+
+class Manifest(Options):
+    """`phantom.json`: how the studies of a root were made."""
+
+    made_by: str = Field(alias="made by")
+    options: PhantomOptions
+    priors: PriorsRecord | None = None  # None: the packaged ones
+
+
+def _record(priors: Priors) -> PriorsRecord | None:
+    if priors == load_priors():
+        return None
+    digest = hashlib.sha256(priors_to_json(priors).encode()).hexdigest()
+    return PriorsRecord(source=priors.source, sha256=digest)
+
+
+def _claim(root: Path, options: PhantomOptions, priors: Priors) -> None:
+    """Create the root with its manifest, or check that it was made with the same options."""
+    path = root / MANIFEST
+    record = _record(priors)
+    if path.exists():
+        _require_same(root, _read_manifest(path), options, record)
+        return
+    if root.exists() and (not root.is_dir() or any(root.iterdir())):
+        raise EnteronError(
+            f"'{root.name}' exists and is not empty", "give a new or an empty folder"
+        )
+    root.mkdir(parents=True, exist_ok=True)
+    manifest = Manifest.model_validate(
+        {"made by": f"enteron {__version__}", "options": options, "priors": record}
+    )
+    content = manifest.model_dump(by_alias=True, exclude_none=True)
+    write_text(path, json.dumps(content, indent=1) + "\n")
+
+
+def _read_manifest(path: Path) -> Manifest:
+    try:
+        return Manifest.model_validate_json(path.read_bytes())
+    except (OSError, ValidationError) as error:
+        raise EnteronError(
+            f"{MANIFEST} in '{path.parent.name}' cannot be read", "give an empty folder"
+        ) from error
+
+
+def _require_same(
+    root: Path, manifest: Manifest, options: PhantomOptions, record: PriorsRecord | None
+) -> None:
+    for name in PhantomOptions.model_fields:
+        stored, wanted = getattr(manifest.options, name), getattr(options, name)
+        if stored != wanted:
+            raise EnteronError(
+                f"'{root.name}' holds synthetic studies made with {name} {stored}, not {wanted}",
+                "give another folder, or the same options to add studies",
+            )
+    if manifest.priors != record:
+        stored, wanted = (
+            str(priors or "the packaged priors") for priors in (manifest.priors, record)
+        )
+        raise EnteronError(
+            f"'{root.name}' holds synthetic studies drawn from {stored}, not from {wanted}",
+            "give another folder, or the same --priors to add studies",
+        )
+
+
+@dataclass(frozen=True)
+class _Chunk:
+    """Frames [start, stop) of one study, drawn by one worker."""
+
+    study: int
+    start: int
+    stop: int
+
+
+def _chunks(study: int, options: PhantomOptions) -> list[_Chunk]:
+    """All frames of a study; a video is a single chunk."""
+    size = options.frames if options.video else min(CHUNK, -(-options.frames // 4))
+    starts = range(0, options.frames, size)
+    return [_Chunk(study, start, min(start + size, options.frames)) for start in starts]
+
+
+@dataclass(frozen=True)
+class _Drawing:
+    """What a worker needs to know to draw any chunk."""
+
+    root: Path
+    options: PhantomOptions
+    priors: str  # JSON: a worker parses it once per study, and it is a key of the cache
+
+    def draw(self, chunk: _Chunk) -> _Chunk:
+        """Draw the pictures of a chunk into their files."""
+        cv2.setNumThreads(1)  # the workers already share the cores
+        plan, film = _plan_and_film(chunk.study, self.options.model_dump_json(), self.priors)
+        if self.options.video:
+            write_video(self.root / f"{plan.folder}.mp4", film, plan.metadata)
+            return chunk
+        folder = self.root / plan.folder
+        for row in range(chunk.start, chunk.stop):
+            data = encode_png(film.frame(row))
+            # Not written atomically, which would take as long as drawing: a study counts as
+            # complete only once its labels exist, and those are written last.
+            (folder / plan.image_name(int(plan.table.axis.frames[row]))).write_bytes(data)
+        return chunk
+
+
+@lru_cache(maxsize=1)
+def _plan_and_film(study: int, options: str, priors: str) -> tuple[StudyPlan, Film]:
+    """The film that a worker is drawing; its next chunk is mostly of the same study."""
+    plan = StudyPlan(
+        study,
+        PhantomOptions.model_validate_json(options),
+        Priors.model_validate_json(priors),
+    )
+    return plan, plan.film()
+
+
+def _in_parallel(
+    drawing: _Drawing, chunks: Iterable[_Chunk], workers: int | None
+) -> Iterator[_Chunk]:
+    """Chunks in order as they are drawn; only a few are queued at any time."""
+    workers = os.cpu_count() or 1 if workers is None else workers
+    if workers == 1:
+        for chunk in chunks:
+            yield drawing.draw(chunk)
+        return
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(workers, mp_context=spawn) as pool:
+        queued: deque[Future[_Chunk]] = deque()
+        try:
+            for chunk in chunks:
+                queued.append(pool.submit(drawing.draw, chunk))
+                if len(queued) >= 3 * workers:
+                    yield queued.popleft().result()
+            while queued:
+                yield queued.popleft().result()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def write_video(path: Path, film: Film, metadata: StudyMetadata) -> None:
+    """Write every frame in order; the file gets its name only once it is complete."""
     part = path.with_name(f".{path.name}")
     with av.open(str(part), "w", format="mp4") as container:
-        stream = container.add_stream("libx264", rate=RATE, options=_QUALITY)
+        container.metadata["comment"] = metadata.to_comment()
+        stream = container.add_stream("libx264", rate=VIDEO_RATE, options=_VIDEO_QUALITY)
         assert isinstance(stream, VideoStream)
         stream.height, stream.width = film.frame(0).shape[:2]
         stream.pix_fmt = "yuv420p"
-        stream.codec_context.thread_count = 1  # the same bytes on every machine
+        stream.codec_context.thread_count = 1  # the result must not depend on the cores
         for row in range(len(film)):
             frame = av.VideoFrame.from_ndarray(film.frame(row), format="rgb24")
             container.mux(stream.encode(frame))
@@ -178,163 +380,34 @@ def write_film(path: Path, film: Film) -> None:
     part.replace(path)
 
 
-MANIFEST = "phantom.json"
-TRUTH = "truth.json"
-# Frames per piece of work. Long pieces, since each worker builds the walls of the regions that it
-# meets; but not so long that the last one keeps a single core busy, or that progress stands still.
-CHUNK = 256
-
-
-@dataclass(frozen=True)
-class Chunk:
-    """Frames [start, stop) of one study, to be drawn by one worker."""
-
-    number: int
-    options: PhantomOptions
-    start: int
-    stop: int
-
-
-def make_studies(
-    root: Path, studies: int, options: PhantomOptions, workers: int | None = None
-) -> Iterator[int]:
-    """Write studies 1 to `studies` under `root`; yields the number of frames of every piece made.
-
-    The result does not depend on `workers`. What is already whole is left as it is, so a killed
-    run goes on where it stopped, and more studies can be added later.
-    """
-    plans = [StudyPlan(number, options, load_priors()) for number in range(1, studies + 1)]
-    _claim(root, options)
-    todo = [plan for plan in plans if not _marker(root, plan).exists()]
-    for plan in todo:
-        (root / plan.folder).parent.mkdir(parents=True, exist_ok=True)
-        if not options.video:
-            (root / plan.folder).mkdir(exist_ok=True)
-    left = {plan.number: len(_chunks(plan)) for plan in todo}
-    by_number = {plan.number: plan for plan in todo}
-    for chunk in _in_parallel(root, (c for plan in todo for c in _chunks(plan)), workers):
-        left[chunk.number] -= 1
-        if left[chunk.number] == 0:
-            _finish(root, by_number.pop(chunk.number))
-        yield chunk.stop - chunk.start
-    _describe(root, plans)
-
-
-def frames_to_make(root: Path, studies: int, options: PhantomOptions) -> int:
-    """How many frames `make_studies` would draw."""
-    plans = (StudyPlan(number, options, load_priors()) for number in range(1, studies + 1))
-    return sum(options.frames for plan in plans if not _marker(root, plan).exists())
-
-
-def _claim(root: Path, options: PhantomOptions) -> None:
-    """Make the folder ours, or see that it was made with the same options."""
-    manifest = root / MANIFEST
-    if manifest.exists():
-        try:
-            content = json.loads(manifest.read_text(encoding="utf-8"))
-            found = make_options(PhantomOptions, content["options"], MANIFEST)
-        except (ValueError, KeyError, TypeError) as error:
-            raise EnteronError(
-                f"{MANIFEST} in '{root.name}' cannot be read", "give an empty folder"
-            ) from error
-        if found != options:
-            differing = next(
-                name
-                for name in PhantomOptions.model_fields
-                if getattr(found, name) != getattr(options, name)
-            )
-            raise EnteronError(
-                f"'{root.name}' holds synthetic studies made with {differing} "
-                f"{getattr(found, differing)}, not {getattr(options, differing)}",
-                "give another folder, or the same options to add studies",
-            )
-        return
-    if root.exists() and (not root.is_dir() or any(root.iterdir())):
-        raise EnteronError(f"'{root.name}' is there and not empty", "give a new or an empty folder")
-    root.mkdir(parents=True, exist_ok=True)
-    content = {"made by": f"enteron {version('enteron')}", "options": options.model_dump()}
-    write_text(manifest, json.dumps(content, indent=1) + "\n")
-
-
-def _marker(root: Path, plan: StudyPlan) -> Path:
-    """The file that is written last: a study that has it is whole."""
+def _completion_file(root: Path, plan: StudyPlan) -> Path:
+    """The file that is written last: a study that has it is complete."""
     if plan.is_test:
         return root / TEST_FOLDER / f"{plan.id}.csv"
     return root / "Labels" / f"{plan.id}.csv"
 
 
-def _chunks(plan: StudyPlan) -> list[Chunk]:
-    size = plan.options.frames if plan.options.video else min(CHUNK, -(-plan.options.frames // 4))
-    starts = range(0, plan.options.frames, size)
-    return [
-        Chunk(plan.number, plan.options, start, min(start + size, plan.options.frames))
-        for start in starts
-    ]
-
-
-def _in_parallel(root: Path, chunks: Iterable[Chunk], workers: int | None) -> Iterator[Chunk]:
-    """Chunks as they are done, in order; only a few are ever waiting, whatever their number."""
-    workers = os.cpu_count() or 1 if workers is None else workers
-    if workers == 1:
-        for chunk in chunks:
-            yield _draw(root, chunk)
-        return
-    spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, mp_context=spawn) as pool:
-        waiting: deque[Future[Chunk]] = deque()
-        try:
-            for chunk in chunks:
-                waiting.append(pool.submit(_draw, root, chunk))
-                if len(waiting) >= 3 * workers:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-        finally:
-            pool.shutdown(cancel_futures=True)
-
-
-@lru_cache(maxsize=1)
-def _film(number: int, options: str) -> tuple[StudyPlan, Film]:
-    """The film that a worker is drawing; the next chunk is mostly of the same one."""
-    plan = StudyPlan(number, PhantomOptions.model_validate_json(options), load_priors())
-    return plan, plan.film()
-
-
-def _draw(root: Path, chunk: Chunk) -> Chunk:
-    cv2.setNumThreads(1)  # the workers already share out the cores
-    plan, film = _film(chunk.number, chunk.options.model_dump_json())
-    if chunk.options.video:
-        write_film(root / f"{plan.folder}.mp4", film)
-        return chunk
-    folder = root / plan.folder
-    for row in range(chunk.start, chunk.stop):
-        data = encode_png(film.frame(row))
-        # Not atomic one by one, which would cost as much as drawing: a study counts as made only
-        # once its labels are there, and those are written last.
-        (folder / plan.image_name(int(plan.table.axis.frames[row]))).write_bytes(data)
-    return chunk
-
-
-def _finish(root: Path, plan: StudyPlan) -> None:
-    """Write what belongs to a study whose pictures are there, the marker last."""
+def _complete(root: Path, plan: StudyPlan) -> None:
+    """Write metadata and labels of a study whose pictures are drawn, the completion file last."""
+    if not plan.options.video:
+        write_text(root / plan.folder / METADATA_FILE, plan.metadata.to_json() + "\n")
     if plan.is_test:
         names = [plan.image_name(int(frame)) for frame in plan.table.axis.frames]
-        write_challenge_file(_marker(root, plan), names)
+        write_challenge_file(_completion_file(root, plan), names)
         return
     (root / "Labels").mkdir(exist_ok=True)
     if plan.is_updated:
         (root / UPDATED_FOLDER).mkdir(exist_ok=True)
         corrected = root / UPDATED_FOLDER / f"{plan.id}.csv"
         write_label_table(corrected, plan.table, technical=plan.is_technical)
-    original = plan.slipped_table if plan.is_updated else plan.table
-    write_label_table(_marker(root, plan), original, technical=plan.is_technical)
+    original = plan.uncorrected_table if plan.is_updated else plan.table
+    write_label_table(_completion_file(root, plan), original, technical=plan.is_technical)
 
 
-def _describe(root: Path, plans: list[StudyPlan]) -> None:
-    """Metadata of all studies, and the truth of test studies, which their files do not tell."""
-    made = [plan for plan in plans if _marker(root, plan).exists()]
-    write_frames_per_row(root, {plan.id: plan.timeline.compression for plan in made})
-    write_metadata(root / "metadata.csv", {plan.id: SYSTEMS[plan.device] for plan in made})
-    tests = [truth_events(plan.table, Unit.FRAME) for plan in made if plan.is_test]
-    if tests:
-        write_submission(root / TRUTH, tests)
+def _write_listings(root: Path, plans: list[StudyPlan]) -> None:
+    """Write the files that cover all studies: metadata, and the truth of test studies."""
+    complete = [plan for plan in plans if _completion_file(root, plan).exists()]
+    write_metadata(root / "metadata.csv", {plan.id: SYSTEMS[plan.device] for plan in complete})
+    truth = [truth_events(plan.table, Unit.FRAME) for plan in complete if plan.is_test]
+    if truth:
+        write_submission(root / TRUTH, truth)

@@ -1,4 +1,7 @@
-"""A synthetic study to look at: from labels to frames."""
+"""The pictures of a synthetic study: from labels to frames.
+
+A `Film` draws the patient, the motion and the nuisances once; then any frame can be drawn alone.
+"""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,9 +15,9 @@ from enteron.phantom.camera import (
     Pose,
     Solids,
     View,
-    camera_of,
     develop,
-    device_named,
+    device_camera,
+    find_device,
     outside_world,
 )
 from enteron.phantom.landmarks import (
@@ -35,23 +38,30 @@ from enteron.phantom.lesions import (
     paint,
     place_lesions,
     polyp,
-    rotations,
 )
-from enteron.phantom.motion import Motion, draw_motion
-from enteron.phantom.trace import ABSORBED, RING_ANGLES, colour, illuminate, palette_table
+from enteron.phantom.motion import Motion, camera_rotations, draw_motion
+from enteron.phantom.trace import (
+    ABSORBED,
+    F32,
+    RING_ANGLES,
+    Array,
+    Bytes,
+    colour,
+    illuminate,
+    palette_table,
+)
 from enteron.phantom.veil import Veil, bubble, defocus, draw_veil, flood, soil, swirls
-from enteron.phantom.wall import REGION, Wall, build_wall
-from enteron.runs import runs_of
+from enteron.phantom.wall import REGION_LOOKS, Wall, build_wall
+from enteron.types import runs_of
 
-F32 = np.float32
-_LANDMARK_TILT = 0.40  # radians; a landmark is seen ahead
+_LANDMARK_TILT = 0.40  # radians at most: the camera looks towards a landmark
 
 
 @dataclass(frozen=True)
 class Patient:
     """What all frames of a study share."""
 
-    tint: NDArray[np.floating]  # (3,) factors on RGB
+    tint: Array  # (3,) factors on RGB
     pallor: float  # of the mucosa, -1 to 1
     dirtiness: float  # 0 to 1
     brightness: float
@@ -74,17 +84,18 @@ def _draw_patient(rng: np.random.Generator) -> Patient:
 
 
 def _region_names(labels: NDArray[np.bool_]) -> list[str]:
-    """The region of each row; one without any continues the row before it."""
+    """The region of each row; a row without one has the region of the row before."""
     regions = labels[:, : len(REGIONS)]
-    known = np.flatnonzero(regions.any(axis=1))
-    if not len(known):
+    labelled = np.flatnonzero(regions.any(axis=1))
+    if not len(labelled):
         return ["small intestine"] * len(labels)
-    latest = known[np.maximum(np.searchsorted(known, np.arange(len(labels)), side="right") - 1, 0)]
+    index = np.searchsorted(labelled, np.arange(len(labels)), side="right") - 1
+    latest = labelled[np.maximum(index, 0)]
     return [REGIONS[int(k)] for k in regions[latest].argmax(axis=1)]
 
 
 class Film:
-    """Frame i is a pure function of (labels, device, seed, i), whatever was drawn before it.
+    """The frames of a study; frame i is a pure function of (labels, device, seed, i).
 
     labels (n, 17), columns in the order of `enteron.labels.LABELS`. `frame_numbers` (n,) default
     to 0, 1, ...; wider steps move the capsule further. `stalls` is the share of frames in which it
@@ -105,7 +116,7 @@ class Film:
                 f"labels have shape {labels.shape}",
                 f"give at least one row and {len(LABELS)} columns",
             )
-        device_named(device)
+        find_device(device)  # an unknown name is an error now, not at the first frame
         numbers = np.arange(len(labels)) if frame_numbers is None else np.asarray(frame_numbers)
         if numbers.shape != (len(labels),):
             raise LabelError(
@@ -119,67 +130,64 @@ class Film:
         self._regions = _region_names(labels)
         motion_seed, veil_seed, patient_seed = np.random.SeedSequence([seed, 1]).spawn(3)
         self._patient = _draw_patient(np.random.default_rng(patient_seed))
-        self._motion = draw_motion(
+        self.motion: Motion = draw_motion(
             np.random.default_rng(motion_seed), self._regions, self._numbers, stalls
         )
         self._veil: Veil = draw_veil(
-            np.random.default_rng(veil_seed), self._regions, self._motion, self._patient.dirtiness
+            np.random.default_rng(veil_seed), self._regions, self.motion, self._patient.dirtiness
         )
-        radius = np.array([REGION[name].radius for name in REGIONS])
+        radius = np.array([REGION_LOOKS[name].radius for name in REGIONS])
         radii = radius[[REGIONS.index(name) for name in self._regions]]
-        aside = self._motion.aside
+        aside = self.motion.aside
         limit = np.maximum(np.hypot(aside[:, 0], aside[:, 1]) / 0.55, 1.0)
         landmark = labels[:, [COLUMN[name] for name in LANDMARKS]].any(axis=1)
         across = aside / limit[:, None] * np.where(landmark, 0.35, 1.0)[:, None] * radii[:, None]
         self._origins = np.concatenate([across, np.zeros((len(labels), 1))], axis=1)
         self._tilt = np.where(
-            landmark, np.minimum(self._motion.tilt, _LANDMARK_TILT), self._motion.tilt
+            landmark, np.minimum(self.motion.tilt, _LANDMARK_TILT), self.motion.tilt
         )
         self._walls: dict[str, Wall] = {}
-        self._tables: dict[str, NDArray[np.floating]] = {}
+        self._palettes: dict[str, Array] = {}
 
     def __len__(self) -> int:
         return len(self._labels)
-
-    def moving(self) -> Motion:
-        """The motion script, one value per frame."""
-        return self._motion
 
     @cached_property
     def lesions(self) -> list[Lesion]:
         """Every lesion, in the order of labels and frames."""
         return place_lesions(
-            self._labels, self._regions, self._motion, self._origins, self._tilt,
-            camera_of(self._device), self._seed,
+            self._labels, self._regions, self.motion, self._origins, self._tilt,
+            device_camera(self._device), self._seed,
         )  # fmt: skip
 
     @cached_property
     def _lesions_at(self) -> dict[int, list[Lesion]]:
-        found: dict[int, list[Lesion]] = {}
+        by_frame: dict[int, list[Lesion]] = {}
         for lesion in self.lesions:
             for i in range(lesion.start, lesion.stop):
-                found.setdefault(i, []).append(lesion)
-        return found
+                by_frame.setdefault(i, []).append(lesion)
+        return by_frame
 
     @cached_property
     def _landmarks_at(self) -> dict[int, Landmark]:
-        found: dict[int, Landmark] = {}
+        by_frame: dict[int, Landmark] = {}
         for number, label in enumerate(LANDMARKS):
             for start, stop in runs_of(self._labels[:, COLUMN[label]]).tolist():
                 rng = np.random.default_rng([self._seed, 72, number, start])
                 middle = (start + stop) // 2
-                radius = REGION[self._regions[middle]].radius
-                depth = float(self._motion.depth[middle] + rng.uniform(0.9, 1.4) * radius)
+                radius = REGION_LOOKS[self._regions[middle]].radius
+                depth = float(self.motion.depth[middle] + rng.uniform(0.9, 1.4) * radius)
                 traits = tuple(float(t) for t in rng.random(6))
                 for i in range(start, stop):
-                    found[i] = Landmark(label, start, stop, depth, traits)
-        return found
+                    by_frame[i] = Landmark(label, start, stop, depth, traits)
+        return by_frame
 
     def _wall(self, name: str) -> Wall:
+        """The wall of a region; its palette is made at the same time."""
         if name not in self._walls:
             rng = np.random.default_rng([self._seed, 73, REGIONS.index(name)])
             self._walls[name] = build_wall(name, rng)
-            stops = np.array(REGION[name].palette)
+            stops = np.array(REGION_LOOKS[name].palette)
             # Each region of each patient has its own shade, wider than regions differ.
             shift = np.exp(rng.normal(0, 0.05, 3) * [0.4, 1.0, 1.6])
             grey = stops.mean(axis=1, keepdims=True)
@@ -187,38 +195,39 @@ class Film:
             # Glare keeps more of the lamps' own colour.
             keep = np.array([1.0, 1.0, 0.8, 0.45])[:, None]
             stops = stops * (self._patient.tint * shift) ** keep
-            self._tables[name] = palette_table(stops / max(1.0, float(stops.max())))
+            self._palettes[name] = palette_table(stops / max(1.0, float(stops.max())))
         return self._walls[name]
 
     def _pose(self, i: int, mark: Landmark | None, radius: float) -> Pose:
-        motion = self._motion
-        rows: list[NDArray[np.floating]] = []
+        motion = self.motion
+        rings: list[Array] = []
         if mark is not None:
-            rows += landmark_rings(mark, mark.ahead(float(motion.depth[i]), radius), radius)
+            rings += landmark_rings(mark, mark.ahead(float(motion.depth[i]), radius), radius)
         elif self._regions[i] != "mouth":
+            # A peristaltic wave comes towards the camera from a distance of 6.
             phase = float(motion.squeeze[i])
-            place = (1 - phase % 1.0) * 6.0
-            fade = float(np.clip((place - 0.9) / 0.8, 0, 1) * np.clip((6.0 - place) / 1.0, 0, 1))
+            ahead = (1 - phase % 1.0) * 6.0
+            fade = float(np.clip((ahead - 0.9) / 0.8, 0, 1) * np.clip((6.0 - ahead) / 1.0, 0, 1))
             amount = 0.9 * float(motion.strength[i]) * fade
             if amount > 0.05:
                 petals = 4 + int(phase) % 4
-                rows.append(
-                    ring(place * radius**0.5, 1.4, puckered(amount, petals, 0.12 * amount, phase))
+                rings.append(
+                    ring(ahead * radius**0.5, 1.4, puckered(amount, petals, 0.12 * amount, phase))
                 )
-        turn = rotations(motion, np.array([i]), self._tilt[i : i + 1])[0]
+        rotation = camera_rotations(motion, np.array([i]), self._tilt[i : i + 1])[0]
         bend = motion.bend[i] * (0.3 if mark is not None else 1.0) / radius
         return Pose(
-            turn.astype(F32),
+            rotation.astype(F32),
             self._origins[i].astype(F32),
             bend.astype(F32),
             float(motion.depth[i]),
-            np.stack(rows) if rows else np.zeros((0, 2 + RING_ANGLES), F32),
+            np.stack(rings) if rings else np.zeros((0, 2 + RING_ANGLES), F32),
         )
 
-    def _paint(self, view: View, i: int, mark: Landmark | None) -> NDArray[np.floating]:
-        """Everything on the wall; returns marks of the findings."""
+    def _paint(self, view: View, i: int, mark: Landmark | None) -> Array:
+        """Paint everything on the wall; returns (n, n) marks, 0 to 1, of where findings are."""
         name = self._regions[i]
-        radius = REGION[name].radius
+        radius = REGION_LOOKS[name].radius
         veil = self._veil
         solids = Solids()
         lips: list[int] = []
@@ -255,23 +264,23 @@ class Film:
         flood(view, float(veil.pool[i]), gravity, radius, float(veil.hue[i]), marks)
         return marks
 
-    def _picture(self, i: int) -> NDArray[np.floating]:
+    def _picture(self, i: int) -> Array:
         """(inner, inner, 3) light on the sensor, 0 to about 1."""
         name, veil, patient = self._regions[i], self._veil, self._patient
-        camera = camera_of(self._device)
+        camera = device_camera(self._device)
         wall = self._wall(name)
         mark = self._landmarks_at.get(i)
         fold = patient.fold * (0.35 if mark is not None and mark.label == "pylorus" else 1.0)
-        view = View(camera, self._pose(i, mark, wall.region.radius), wall, fold, patient.relief)
+        view = View(camera, self._pose(i, mark, wall.look.radius), wall, fold, patient.relief)
         marks = self._paint(view, i, mark)
-        # What is labelled was seen by an annotator: neither fluid nor defocus may hide it.
+        # An annotator saw what is labelled, so neither fluid nor defocus may hide it.
         labelled = mark is not None or bool(marks.any())
         light, glint = np.empty_like(view.distance), np.empty_like(view.distance)
         picture = np.empty_like(view.point)
         lamp = np.array([0.05, -0.04, 0.0], F32)
         mean = illuminate(
-            camera.seen, camera.rays, view.pose.turn, view.normal, view.distance, view.furrow, lamp,
-            F32(0.5 * wall.region.wetness), light, glint,
+            camera.seen, camera.rays, view.pose.rotation, view.normal, view.distance, view.furrow,
+            lamp, F32(0.5 * wall.look.wetness), light, glint,
         )  # fmt: skip
         gain = 1.5 * patient.brightness * float(veil.exposure[i]) / (0.12 + mean**0.8)
         hue = float(veil.hue[i])
@@ -279,31 +288,31 @@ class Film:
         fog = np.append(
             clear * (1 - hue) + murky * hue, min(float(veil.fog[i]), 0.3 if labelled else 9)
         )
-        lamp_tone = self._tables[name][-1] / self._tables[name][-1].max()
-        swirl = swirls(camera.side, float(self._motion.activity[i]), float(veil.hue[i]))
+        palette = self._palettes[name]
+        lamp_tone = palette[-1] / palette[-1].max()
+        swirl = swirls(camera.side, float(self.motion.activity[i]), float(veil.hue[i]))
         colour(
-            camera.seen, light, glint, view.blood, view.cover, view.distance, self._tables[name],
+            camera.seen, light, glint, view.blood, view.cover, view.distance, palette,
             np.array(ABSORBED, F32), lamp_tone, fog.astype(F32), swirl, F32(gain), picture,
         )  # fmt: skip
-        bubble(picture, float(veil.bubbles[i]), float(self._motion.activity[i]), marks)
+        bubble(picture, float(veil.bubbles[i]), float(self.motion.activity[i]), marks)
         return defocus(picture, min(float(veil.blur[i]), 0.8 if labelled else 9.0))
 
     def _is_outside(self, i: int) -> bool:
-        """Some recordings begin before the capsule is swallowed."""
+        """Whether the capsule is not swallowed yet, as at the beginning of some recordings."""
         if self._regions[i] != "mouth" or self._seed % 3 == 0:
             return False
         first = self._regions.index("mouth")
         return i - first < 6 and not self._labels[i, COLUMN[FINDINGS[0]] :].any()
 
-    def frame(self, i: int) -> NDArray[np.uint8]:
+    def frame(self, i: int) -> Bytes:
         """Frame i, RGB (size, size, 3)."""
         if not 0 <= i < len(self):
             raise IndexError(f"frame {i} of {len(self)}")
         top, left = np.random.default_rng([self._seed, 75, i]).integers(0, 1024, 2)
         if self._is_outside(i):
-            picture = outside_world(
-                camera_of(self._device), self._seed, float(self._motion.activity[i])
-            )
+            activity = float(self.motion.activity[i])
+            picture = outside_world(device_camera(self._device), self._seed, activity)
         else:
             picture = self._picture(i)
         return develop(

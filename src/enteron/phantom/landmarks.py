@@ -1,15 +1,14 @@
-"""The three landmarks and the mouth: rings, lips, teeth and the line where two mucosas meet."""
+"""The three landmarks and the mouth: narrowings, lips, teeth, the border of two mucosas."""
 
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from enteron.phantom.camera import Solids, View
-from enteron.phantom.trace import RING_ANGLES
+from enteron.phantom.trace import F32, RING_ANGLES, Array
 from enteron.phantom.wall import clouds, look_up
 
-F32 = np.float32
+_ANGLES = np.arange(RING_ANGLES) * 2 * np.pi / RING_ANGLES
 
 
 @dataclass(frozen=True)
@@ -19,34 +18,29 @@ class Landmark:
     label: str
     start: int
     stop: int
-    depth: float  # of the landmark along the axis, as the motion's
-    traits: tuple[float, ...]  # six numbers from 0 to 1 that fix its look
+    depth: float  # of the landmark along the axis, on the scale of the motion's
+    traits: tuple[float, ...]  # six numbers from 0 to 1 that determine its look
 
     def ahead(self, depth: float, radius: float) -> float:
-        """How far before the camera it lies, kept where it can be seen."""
+        """Its distance in front of the camera, kept where it can be seen."""
         nearest = 0.75 if self.label == "z-line" else 1.0
         return float(np.clip(self.depth - depth, nearest * radius, 1.7 * radius))
 
 
-def ring(
-    place: float, half_width: float, amount: NDArray[np.floating] | float
-) -> NDArray[np.floating]:
-    """One narrowing of the lumen, as the tracer reads it."""
+def ring(ahead: float, half_width: float, amount: Array | float) -> Array:
+    """One narrowing of the lumen, as the tracer reads it; `ahead` is its distance."""
     row = np.empty(2 + RING_ANGLES, F32)
-    row[0], row[1] = place, half_width
+    row[0], row[1] = ahead, half_width
     row[2:] = np.clip(amount, 0.0, 0.985)
     return row
 
 
-_ANGLES = np.arange(RING_ANGLES) * 2 * np.pi / RING_ANGLES
-
-
-def puckered(amount: float, petals: int, depth: float, phase: float) -> NDArray[np.floating]:
+def puckered(amount: float, petals: int, depth: float, phase: float) -> Array:
     """Amount of a closure over the angles, with folds that run into it."""
     return amount + depth * np.cos(petals * _ANGLES + phase)
 
 
-def landmark_rings(mark: Landmark, ahead: float, radius: float) -> list[NDArray[np.floating]]:
+def landmark_rings(mark: Landmark, ahead: float, radius: float) -> list[Array]:
     """The narrowings that a landmark makes."""
     t = mark.traits
     if mark.label == "pylorus":
@@ -69,26 +63,26 @@ def landmark_rings(mark: Landmark, ahead: float, radius: float) -> list[NDArray[
 
 
 def valve_lips(solids: Solids, mark: Landmark, ahead: float, radius: float) -> list[int]:
-    """Add the two lips of the ileocecal valve to the solids; returns their numbers."""
+    """Add the two lips of the ileocecal valve to the solids; returns their indices."""
     t = mark.traits
     spin = 6.28 * t[3]
     along = np.array([np.cos(spin), np.sin(spin), 0.0])
     across = np.array([-np.sin(spin), np.cos(spin), 0.0])
     axes = np.stack([along, across, np.array([0.0, 0.0, 1.0])])
-    numbers = []
+    indices = []
     for side in (-1.0, 1.0):
         centre = across * side * (0.24 + 0.07 * t[1]) * radius + np.array([0, 0, ahead])
         halves = ((0.50 + 0.12 * t[2]) * radius, 0.20 * radius, (0.26 + 0.1 * t[4]) * radius)
-        numbers.append(solids.add(centre, axes, halves, 0.16 * radius, 0.06, 9 * t[5] + side))
-    return numbers
+        indices.append(solids.add(centre, axes, halves, 0.16 * radius, 0.06, 9 * t[5] + side))
+    return indices
 
 
-def colour_lips(view: View, numbers: list[int]) -> None:
+def colour_lips(view: View, lips: list[int]) -> None:
     """Fat makes the lips of the valve yellow and smooth."""
-    share = view.part_of(numbers)
+    share = view.share_of(lips)
     view.blood -= share * (0.12 + 0.7 * view.blood)
     view.furrow += share * (0.12 - 0.6 * view.furrow)
-    view.lay((0.95, 0.80, 0.52), 0.38 * share)
+    view.add_cover((0.95, 0.80, 0.52), 0.38 * share)
 
 
 def colour_z_line(view: View, mark: Landmark, ahead: float) -> None:
@@ -97,22 +91,22 @@ def colour_z_line(view: View, mark: Landmark, ahead: float) -> None:
     x, y, z = view.point[..., 0], view.point[..., 1], view.point[..., 2]
     turn = np.arctan2(y, x)
     # The outline: tongues of uneven length, and a ragged edge.
-    ways = np.arange(2, 8)
-    phases = 6.2832 * np.modf(np.outer(ways, np.array(t[2:5])).sum(axis=1) * 7.3)[0]
+    waves = np.arange(2, 8)  # per turn
+    phases = 6.2832 * np.modf(np.outer(waves, np.array(t[2:5])).sum(axis=1) * 7.3)[0]
     flames = np.zeros_like(turn)
-    for way, phase in zip(ways, phases, strict=True):
-        flames += np.sin(way * turn + phase).astype(F32) / F32(1 + 0.35 * way)
+    for wave, phase in zip(waves, phases, strict=True):
+        flames += np.sin(wave * turn + phase).astype(F32) / F32(1 + 0.35 * wave)
     edge = look_up(clouds(), turn.ravel() * F32(40), z.ravel() * F32(60)).reshape(turn.shape)
     lengths = (0.16 + 0.22 * t[5]) * flames + 0.07 * edge
     beyond = np.clip((z - ahead - lengths) * 14, -1, 1).astype(F32)
     inside = 0.5 + 0.5 * beyond
     view.blood += inside * (0.32 + 0.30 * t[0]) - (1 - inside) * (0.08 + 0.35 * view.blood)
     view.furrow += 0.08 * np.exp(-((beyond / 0.5) ** 2))
-    view.lay((0.97, 0.89, 0.80), 0.28 * (1 - inside))
+    view.add_cover((0.97, 0.89, 0.80), 0.28 * (1 - inside))
 
 
-def mouth_solids(solids: Solids, traits: NDArray[np.floating]) -> tuple[list[int], list[int]]:
-    """Add rows of teeth and a tongue; returns the numbers of the teeth and of the tongue."""
+def mouth_solids(solids: Solids, traits: Array) -> tuple[list[int], list[int]]:
+    """Add rows of teeth and a tongue; returns the indices of the teeth and of the tongue."""
     teeth: list[int] = []
     tongue: list[int] = []
     for row in (-1.0, 1.0):
@@ -121,26 +115,26 @@ def mouth_solids(solids: Solids, traits: NDArray[np.floating]) -> tuple[list[int
         for k in range(9):
             angle = (k - 4) * 0.27
             height = row * (0.72 + 0.10 * traits[2])
-            place = np.array([np.sin(angle), height, 0.20 + np.cos(angle)])
+            centre = np.array([np.sin(angle), height, 0.20 + np.cos(angle)])
             c, s = np.cos(angle), np.sin(angle)
             axes = np.array([[c, 0, -s], [0, 1, 0], [s, 0, c]])
             width = 0.150 + 0.012 * np.sin(3.1 * k + 9 * traits[3])
             tall = 0.30 + 0.05 * np.sin(2.3 * k + 5 * traits[4])
-            teeth.append(solids.add(place, axes, (width, tall, 0.10), 0.015, 0.05, 2.0 * k))
+            teeth.append(solids.add(centre, axes, (width, tall, 0.10), 0.015, 0.05, 2.0 * k))
     if traits[4] > 0.3:
-        place = np.array([0.3 * (traits[5] - 0.5), 0.75, 0.9 + 0.3 * traits[3]])
-        tongue.append(solids.add(place, np.eye(3), (0.60, 0.40, 0.85), 0.12, 0.05, 9 * traits[3]))
+        centre = np.array([0.3 * (traits[5] - 0.5), 0.75, 0.9 + 0.3 * traits[3]])
+        tongue.append(solids.add(centre, np.eye(3), (0.60, 0.40, 0.85), 0.12, 0.05, 9 * traits[3]))
     return teeth, tongue
 
 
 def colour_mouth(view: View, teeth: list[int], tongue: list[int]) -> None:
     """Ivory teeth; a tongue of fine papillae."""
-    share = view.part_of(teeth)
-    view.lay((0.99, 0.95, 0.82), 0.95 * np.clip(share * 2 - 0.8, 0, 1))
+    share = view.share_of(teeth)
+    view.add_cover((0.99, 0.95, 0.82), 0.95 * np.clip(share * 2 - 0.8, 0, 1))
     view.furrow += share * (0.25 - view.furrow)
-    share = view.part_of(tongue)
+    share = view.share_of(tongue)
     x, z = view.local[..., 0].ravel(), view.local[..., 2].ravel()
     papillae = look_up(clouds(), x * F32(900), z * F32(1100)).reshape(share.shape)
     view.furrow += share * (0.20 * papillae)
     view.blood += share * (0.15 - 0.10 * papillae)
-    view.lay((0.93, 0.82, 0.78), 0.30 * share)
+    view.add_cover((0.93, 0.82, 0.78), 0.30 * share)

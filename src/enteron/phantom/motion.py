@@ -1,7 +1,7 @@
 """How a capsule moves: stalls, slow drift, lively stretches and sudden jumps.
 
-Everything that changes over a study is a smooth function of one coordinate, the activity: where it
-stands still the picture does, and frame i needs nothing but the arrays drawn here.
+Everything that changes over a study is a smooth function of one coordinate, the activity. While it
+is constant the picture does not change, and frame i needs only the arrays drawn here.
 """
 
 from dataclasses import dataclass
@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from enteron.phantom.wall import REGION
+from enteron.phantom.trace import Array
+from enteron.phantom.wall import REGION_LOOKS
 
 Series = NDArray[np.float64]
 
@@ -18,7 +19,7 @@ STALL, DRIFT, LIVELY = 0, 1, 2
 _MEAN_LENGTH = (70.0, 16.0, 12.0)
 _PACE = ((0.0006, 0.7), (0.030, 0.6), (0.125, 0.5))
 _JUMP_CHANCE = 0.22  # that a stretch begins with a jump
-_LONGEST_GAP = 25  # frames; a capsule that was not seen for longer is simply elsewhere
+_LONGEST_GAP = 25  # frames; after a longer gap the capsule is simply elsewhere
 
 
 @dataclass(frozen=True)
@@ -27,20 +28,20 @@ class Motion:
 
     kind: NDArray[np.int8]  # STALL, DRIFT or LIVELY
     jump: NDArray[np.bool_]  # the frame comes after a sudden move
-    activity: Series  # the coordinate that everything else follows
+    activity: Series  # the coordinate that everything else depends on
     depth: Series  # travelled along the axis
     tilt: Series  # from the axis
     heading: Series  # side to which the camera is tilted
     roll: Series  # of the picture
-    aside: NDArray[np.float64]  # (n, 2) place across the lumen, in radii of it
+    aside: NDArray[np.float64]  # (n, 2) position across the lumen, in radii of it
     bend: NDArray[np.float64]  # (n, 2) curvature of the axis
     squeeze: Series  # phase of the peristaltic wave, turns
     strength: Series  # of the wave, 0 to 1
 
 
-def wander(rng: np.random.Generator, place: Series, scale: float) -> Series:
-    """Smooth noise of deviation about 1 along `place`, with a bump every `scale`."""
-    x = (place - place[0]) / scale
+def wander(rng: np.random.Generator, position: Series, scale: float) -> Series:
+    """Smooth noise of deviation about 1 along `position`, with a bump every `scale`."""
+    x = (position - position[0]) / scale
     knots = rng.standard_normal(int(x[-1]) + 3)
     left = x.astype(np.int64)
     part = x - left
@@ -51,7 +52,7 @@ def wander(rng: np.random.Generator, place: Series, scale: float) -> Series:
 def _stretches(
     rng: np.random.Generator, frames: NDArray[np.int64], stalls: float
 ) -> tuple[NDArray[np.int8], NDArray[np.bool_], Series]:
-    """Kind, start of a stretch and pace of every frame."""
+    """Kind, jump and pace (activity per frame) of every frame."""
     span = int(frames[-1] - frames[0]) + 1
     moving = (1 - stalls) / 2
     share = np.array([stalls, moving, moving])
@@ -74,22 +75,36 @@ def _stretches(
     return kinds[stretch], jumps, pace[stretch]
 
 
+def camera_rotations(motion: Motion, frames: NDArray[np.int64], tilt: Array) -> Array:
+    """(m, 3, 3) rotations from the camera's coordinates to the lumen's, with this tilt (m,)."""
+    heading, roll = motion.heading[frames], motion.roll[frames]
+    zero, one = np.zeros(len(frames)), np.ones(len(frames))
+
+    def about_z(angle: Array) -> Array:
+        c, s = np.cos(angle), np.sin(angle)
+        return np.stack([c, -s, zero, s, c, zero, zero, zero, one], 1).reshape(-1, 3, 3)
+
+    c, s = np.cos(tilt), np.sin(tilt)
+    about_y = np.stack([c, zero, s, zero, one, zero, -s, zero, c], 1).reshape(-1, 3, 3)
+    return about_z(heading) @ about_y @ about_z(roll - heading)
+
+
 def draw_motion(
     rng: np.random.Generator, regions: list[str], frames: NDArray[np.int64], stalls: float
 ) -> Motion:
-    """The whole study's motion. `regions` names the region of each frame; `frames` its number."""
+    """The motion of a study. `regions` names the region of each frame, `frames` its number."""
     n = len(frames)
     kind, jump, pace = _stretches(rng, frames, stalls)
     gap = np.ones(n)
     gap[1:] = np.minimum(np.diff(frames), _LONGEST_GAP)
-    # Frames far apart differ more, but a lively capsule forgets where it was.
+    # Frames far apart differ more; while the capsule moves, only by the root of the gap.
     step = pace * np.where(kind == STALL, gap, np.sqrt(gap))
     step *= np.exp(0.45 * rng.standard_normal(n))
     step += jump * rng.uniform(0.5, 1.6, n)
     activity = np.cumsum(step)
     names, inverse = np.unique(np.array(regions), return_inverse=True)
-    tilt_scale = np.array([REGION[str(name)].tilt for name in names])[inverse]
-    travel = np.array([REGION[str(name)].travel for name in names])[inverse]
+    tilt_scale = np.array([REGION_LOOKS[str(name)].tilt for name in names])[inverse]
+    travel = np.array([REGION_LOOKS[str(name)].travel for name in names])[inverse]
     forward = 0.55 + 0.9 * wander(rng, activity, 2.5)
     depth = np.cumsum(step * forward * travel * 2.2)
     tilt = tilt_scale * np.abs(0.7 + 0.75 * wander(rng, activity, 1.3))

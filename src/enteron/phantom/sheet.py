@@ -1,4 +1,4 @@
-"""The contact sheet: one page of examples per label and device, and a strip of neighbours."""
+"""The contact sheet: examples of every label and device on one page, and strips of neighbours."""
 
 from pathlib import Path
 
@@ -6,10 +6,9 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from enteron.labels import COLUMN, FINDINGS, LABELS, LANDMARK_BETWEEN, LANDMARKS, REGIONS
+from enteron.labels import COLUMN, LABELS, LANDMARK_BETWEEN, LANDMARKS, REGIONS
 from enteron.phantom.film import Film
-
-Image = NDArray[np.uint8]
+from enteron.phantom.trace import Bytes
 
 _CELL = 168  # pixels of one example
 _HEAD = 150  # pixels of a row's name
@@ -20,25 +19,25 @@ _EXAMPLE_ROWS = 40
 _HOME = {"lymphangioectasis": "small intestine", "hematin": "small intestine"}
 
 
-def example_labels(label: str, turn: int) -> NDArray[np.bool_]:
-    """(40, 17) labels of a short study that shows a label in its middle, where it belongs."""
+def example_labels(label: str, example: int) -> NDArray[np.bool_]:
+    """(40, 17) labels of a short study that shows a label in its middle, in a fitting region."""
     rows = np.zeros((_EXAMPLE_ROWS, len(LABELS)), np.bool_)
     if label in REGIONS:
         region = label
     elif label in LANDMARKS:
         region = LANDMARK_BETWEEN[label][0]
     else:
-        region = _HOME.get(label, ("small intestine", "colon", "stomach")[turn % 3])
+        region = _HOME.get(label, ("small intestine", "colon", "stomach")[example % 3])
     rows[:, COLUMN[region]] = True
     rows[10:30, COLUMN[label]] = True
     return rows
 
 
-def _small(frame: Image, side: int) -> Image:
+def _small(frame: Bytes, side: int) -> Bytes:
     return np.asarray(cv2.resize(frame, (side, side), interpolation=cv2.INTER_AREA), np.uint8)
 
 
-def _write(page: Image, text: str, x: int, y: int, scale: float = 0.45) -> None:
+def _write(page: Bytes, text: str, x: int, y: int, scale: float = 0.45) -> None:
     cv2.putText(
         page, text, (x, y), cv2.FONT_HERSHEY_SIMPLEX, scale, (235, 235, 235), 1, cv2.LINE_AA
     )
@@ -48,7 +47,7 @@ def contact_sheet(
     seed: int = 1,
     labels: tuple[str, ...] = LABELS,
     devices: tuple[str, ...] = ("olympus", "pillcam", "navicam"),
-) -> Image:
+) -> Bytes:
     """One RGB page: a row per label with examples of every device, then a strip per device."""
     width = _HEAD + len(devices) * _EXAMPLES * _CELL
     strip_side = (width - _HEAD) // _STRIP
@@ -56,11 +55,11 @@ def contact_sheet(
     page = np.full((height, width, 3), 24, np.uint8)
     for column, device in enumerate(devices):
         _write(page, device, _HEAD + column * _EXAMPLES * _CELL + 6, 18)
-        for turn in range(_EXAMPLES):
+        for example in range(_EXAMPLES):
             # One patient per column, with all labels one after the other.
-            rows = np.concatenate([example_labels(label, turn) for label in labels])
-            film = Film(rows, device, seed * 1000 + 10 * column + turn, stalls=0.2)
-            left = _HEAD + (column * _EXAMPLES + turn) * _CELL
+            rows = np.concatenate([example_labels(label, example) for label in labels])
+            film = Film(rows, device, seed * 1000 + 10 * column + example, stalls=0.2)
+            left = _HEAD + (column * _EXAMPLES + example) * _CELL
             for row in range(len(labels)):
                 top = _LINE + row * _CELL
                 frame = film.frame(row * _EXAMPLE_ROWS + 20)
@@ -70,20 +69,19 @@ def contact_sheet(
     top = _LINE + len(labels) * _CELL
     _write(page, "consecutive frames, the last third with a polyp", 6, top + 18)
     for row, device in enumerate(devices):
-        shown = np.zeros((200, len(LABELS)), np.bool_)
-        shown[:, COLUMN["small intestine"]] = True
-        film = Film(shown, device, seed)
-        moving = np.diff(film.moving().activity)
-        windows = np.convolve(moving > 0.02, np.ones(_STRIP), "valid")
-        start = int(windows.argmax())
-        shown[start + 2 * _STRIP // 3 : start + _STRIP, COLUMN[FINDINGS[7]]] = True
-        film = Film(shown, device, seed)
-        place = top + _LINE + row * strip_side
-        _write(page, device, 6, place + strip_side // 2)
+        rows = np.zeros((200, len(LABELS)), np.bool_)
+        rows[:, COLUMN["small intestine"]] = True
+        # The strip is taken where the capsule moves most.
+        moves = np.diff(Film(rows, device, seed).motion.activity) > 0.02
+        start = int(np.convolve(moves, np.ones(_STRIP), "valid").argmax())
+        rows[start + 2 * _STRIP // 3 : start + _STRIP, COLUMN["polyp"]] = True
+        film = Film(rows, device, seed)
+        strip_top = top + _LINE + row * strip_side
+        _write(page, device, 6, strip_top + strip_side // 2)
         for k in range(_STRIP):
             left = _HEAD + k * strip_side
             small = _small(film.frame(start + k), strip_side)
-            page[place : place + strip_side, left : left + strip_side] = small
+            page[strip_top : strip_top + strip_side, left : left + strip_side] = small
     return page
 
 

@@ -1,9 +1,12 @@
-"""Ray tracing of a lumen: where each pixel's ray meets the wall, and how the wall lies there.
+"""Ray tracing and shading of a lumen, as compiled kernels.
 
-The lumen is a tube around a bent axis whose radius is a height map over (depth, angle), with rings
-of muscle that narrow it and ellipsoids that grow out of its wall. Lengths are in radii of a relaxed
-small bowel (about 12 mm). The capsule sits at depth 0 of its own frame; z points along the axis,
-away from the mouth.
+`trace` finds where each pixel's ray meets the wall and the wall's normal there; `illuminate` and
+`colour` turn that into light and colour. The lumen is a tube around a bent axis whose radius is a
+height map over (depth, angle), with rings of muscle that narrow it and ellipsoids that grow out of
+its wall. Lengths are in radii of a relaxed small bowel (about 12 mm). The capsule is at depth 0 of
+its own coordinates; z points along the axis, away from the mouth.
+
+Pictures must stay the same bytes: the order of operations in the kernels is part of the result.
 """
 
 import math
@@ -14,20 +17,27 @@ from numba import njit
 from numpy.typing import NDArray
 
 Array = NDArray[np.floating]
+"""float32 throughout the renderer; numpy's types cannot follow that through arithmetic."""
+
+Bytes = NDArray[np.uint8]
 Scalar = Any  # float32 or uint32 in compiled code, which pyright would call float
-Tile = NDArray[np.uint8]
 F32 = np.float32
 U32 = np.uint32
 
 COARSE = 4  # pixels per side of a block that shares one coarse ray
 NEAR = F32(0.12)  # the dome keeps tissue at least so far from the lens
-FAR = F32(6.0)  # length at which a ray is given up: nothing there is lit
+FAR = F32(6.0)  # a ray is followed no further: nothing there is lit
 
 RING_ANGLES = 128
-"""A narrowing is a row: its place, its half-width, then its amount (0 to 1) at so many angles."""
+"""Angles at which a narrowing is sampled. It is stored as a row: its depth, its half-width, then
+the amount (0 to 1) by which it closes the lumen at each angle."""
 
 FINE_RANGE = F32(4.0)
 """Fine tiles hold bytes: 0 to 255 stand for -FINE_RANGE to FINE_RANGE."""
+
+PALETTE_LEVELS = 256
+ABSORBED = (0.16, 1.05, 1.10)
+"""How strongly haemoglobin absorbs red, green and blue."""
 
 _BYTE = F32(8.0 / 255.0)
 _OPTIONS: dict[str, Any] = {
@@ -38,6 +48,7 @@ _OPTIONS: dict[str, Any] = {
 }
 _kernel: Any = njit(**_OPTIONS)
 _inner: Any = njit(inline="always", **_OPTIONS)  # numba's own inlining is a quarter faster
+_shading_kernel: Any = njit(cache=True, error_model="numpy", fastmath=True)
 
 
 @_inner
@@ -62,22 +73,22 @@ def _angle(y: Scalar, x: Scalar) -> Scalar:
 def _corner(
     row: Scalar, column: Scalar, high: int, wide: int
 ) -> tuple[Scalar, Scalar, Scalar, Scalar]:
-    """The four neighbours of a place (not negative) in a tile whose sides are powers of two."""
+    """Rows and columns around a position (not negative) in a tile; its sides are powers of 2."""
     top = U32(row) & U32(high - 1)
     left = U32(column) & U32(wide - 1)
     return top, (top + U32(1)) & U32(high - 1), left, (left + U32(1)) & U32(wide - 1)
 
 
 @_inner
-def _part(place: Scalar) -> Scalar:
-    return place - F32(U32(place))
+def _fraction(position: Scalar) -> Scalar:
+    return position - F32(U32(position))
 
 
 @_inner
 def _fold(tile: Array, row: Scalar, column: Scalar) -> Scalar:
     """Bilinear height in a tile."""
     top, bottom, left, right = _corner(row, column, tile.shape[0], tile.shape[1])
-    down, across = _part(row), _part(column)
+    down, across = _fraction(row), _fraction(column)
     upper = tile[top, left] + (tile[top, right] - tile[top, left]) * across
     lower = tile[bottom, left] + (tile[bottom, right] - tile[bottom, left]) * across
     return upper + (lower - upper) * down
@@ -91,11 +102,11 @@ def _narrowing(turn: Scalar, z: Scalar, rings: Array) -> Scalar:
         offset = (z - rings[k, 0]) / rings[k, 1]
         rest = F32(1.0) - offset * offset
         if rest > 0:
-            place = turn * F32(RING_ANGLES)
-            cell = U32(place) & U32(RING_ANGLES - 1)
+            position = turn * F32(RING_ANGLES)
+            cell = U32(position) & U32(RING_ANGLES - 1)
             after = (cell + U32(1)) & U32(RING_ANGLES - 1)
             amount = rings[k, 2 + cell]
-            amount += (rings[k, 2 + after] - amount) * _part(place)
+            amount += (rings[k, 2 + after] - amount) * _fraction(position)
             left *= F32(1.0) - rest * rest * amount
     return left
 
@@ -104,7 +115,7 @@ def _narrowing(turn: Scalar, z: Scalar, rings: Array) -> Scalar:
 def _solid(
     px: Scalar, py: Scalar, pz: Scalar, k: int, centres: Array, frames: Array, forms: Array
 ) -> Scalar:
-    """Distance, about, to ellipsoid k, which may be lumpy."""
+    """Approximate distance to ellipsoid k, which may be lumpy."""
     x, y, z = px - centres[k, 0], py - centres[k, 1], pz - centres[k, 2]
     a = frames[k, 0, 0] * x + frames[k, 0, 1] * y + frames[k, 0, 2] * z
     b = frames[k, 1, 0] * x + frames[k, 1, 1] * y + frames[k, 1, 2] * z
@@ -120,7 +131,7 @@ def _solid(
 def _merged(
     gap: Scalar, px: Scalar, py: Scalar, pz: Scalar, centres: Array, frames: Array, forms: Array
 ) -> Scalar:
-    """Free way at a point: the wall's gap, less the solids that grow smoothly out of the wall."""
+    """Free distance at a point: the gap to the wall, less the solids that merge with the wall."""
     for k in range(centres.shape[0]):
         away = _solid(px, py, pz, k, centres, frames, forms)
         soft = forms[k, 1]
@@ -134,7 +145,7 @@ def _gap(
     t: Scalar, dx: Scalar, dy: Scalar, dz: Scalar, ox: Scalar, oy: Scalar, bx: Scalar, by: Scalar,
     heights: Array, shape: Array, rings: Array, centres: Array, frames: Array, forms: Array,
 ) -> Scalar:  # fmt: skip
-    """Free way across the lumen at length t of a ray; negative inside the wall."""
+    """Free distance across the lumen at length t of a ray; negative inside the wall."""
     z = t * dz
     px, py = ox + t * dx, oy + t * dy
     x, y = px - bx * z * z, py - by * z * z
@@ -153,9 +164,9 @@ def _march(
     by: Scalar, heights: Array, shape: Array, rings: Array, centres: Array, frames: Array,
     forms: Array,
 ) -> Scalar:  # fmt: skip
-    """Length of a ray from the camera to the wall, sought from `start` on."""
+    """Length of a ray from the camera to the wall, searched from `start` on."""
     t, before, gap_before, outside = start, start, F32(1.0), False
-    # The wall rises no faster than its steepest fold: of a gap, so much of the ray is free.
+    # The wall rises no faster than its steepest fold, so this share of a gap is free.
     sideways = math.sqrt(max(F32(0), F32(1) - dz * dz))
     free = F32(1.5) / (sideways * (F32(1) + shape[6]) + shape[5] * abs(dz))
     for _ in range(90):
@@ -180,31 +191,31 @@ def _march(
 
 @_kernel
 def trace(
-    rays: Array, seen: Tile, turn_matrix: Array, origin: Array, bend: Array, heights: Array,
-    macro: Array, fine: Tile, shape: Array, rings: Array, centres: Array, frames: Array,
+    rays: Array, seen: Bytes, rotation: Array, origin: Array, bend: Array, heights: Array,
+    macro: Array, fine: Bytes, shape: Array, rings: Array, centres: Array, frames: Array,
     forms: Array, point: Array, normal: Array, distance: Array, pigment: Array,
     solid: NDArray[np.int8], share: Array, local: Array, coarse: Array,
 ) -> None:  # fmt: skip
     """Fill, for every seen pixel, the hit `point`, `normal`, `distance` and wall `pigment`.
 
-    rays (h, w, 3): unit directions of the pixels in the camera's frame. heights: folds; macro
+    rays (h, w, 3): unit directions of the pixels in the camera's coordinates. heights: folds; macro
     (.., 3): the same with their slopes per cell. fine (.., 4): relief, haemoglobin, furrow and
     residue as bytes. shape: radius, fold height, relief, tile length, depth of the capsule,
     steepest rise of the wall along the axis and around it. Solids: centres (m, 3); frames
     (m, 3, 3), rows are axes over half-lengths; forms (m, 4): shortest half-length, softness of
-    the seam, lumpiness and its phase. Where a solid is hit, `solid` is its number, `share` its
-    part (0 to 1) and `local` the point on its unit ball. `coarse` is room to work in. Points are
-    relative to the capsule's place on the axis.
+    the seam, lumpiness and its phase. Where a solid is hit, `solid` is its index, `share` its
+    part (0 to 1) and `local` the point on its unit ball. `coarse` is a work buffer. Points are
+    relative to the capsule's position on the axis.
     """
     height, width = seen.shape
-    # A coarse pass tells the fine one where to start: most of a ray's way is empty.
+    # A coarse pass tells the fine one where to start: most of a ray's length is empty.
     rows, columns = (height + COARSE - 1) // COARSE, (width + COARSE - 1) // COARSE
     for i in range(rows + 4):
         for j in range(columns + 4):
             coarse[i, j] = FAR
-    r00, r01, r02 = turn_matrix[0, 0], turn_matrix[0, 1], turn_matrix[0, 2]
-    r10, r11, r12 = turn_matrix[1, 0], turn_matrix[1, 1], turn_matrix[1, 2]
-    r20, r21, r22 = turn_matrix[2, 0], turn_matrix[2, 1], turn_matrix[2, 2]
+    r00, r01, r02 = rotation[0, 0], rotation[0, 1], rotation[0, 2]
+    r10, r11, r12 = rotation[1, 0], rotation[1, 1], rotation[1, 2]
+    r20, r21, r22 = rotation[2, 0], rotation[2, 1], rotation[2, 2]
     ox, oy, bx, by = origin[0], origin[1], bend[0], bend[1]
     for i in range(rows):
         for j in range(columns):
@@ -234,7 +245,7 @@ def trace(
             dy = r10 * rx + r11 * ry + r12 * rz
             dz = r20 * rx + r21 * ry + r22 * rz
             if far - near < F32(0.40) * near:
-                # An even piece of wall: one secant between points just before and behind it.
+                # Smooth wall: one secant step between points just in front of it and behind it.
                 down = (F32(v) - F32(COARSE // 2)) / F32(COARSE) + F32(2)
                 across = (F32(u) - F32(COARSE // 2)) / F32(COARSE) + F32(2)
                 top, left = U32(down), U32(across)
@@ -267,7 +278,7 @@ def trace(
             # Folds: smooth slopes, read from the tile.
             row, column = (z + shape[4]) / shape[3] * high, turn * wide
             top, bottom, left, right = _corner(row, column, macro.shape[0], macro.shape[1])
-            down, across = _part(row), _part(column)
+            down, across = _fraction(row), _fraction(column)
             w00, w01 = (one - down) * (one - across), (one - down) * across
             w10, w11 = down * (one - across), down * across
             fold = w00 * macro[top, left, 0] + w01 * macro[top, right, 0]
@@ -290,7 +301,7 @@ def trace(
             # Fine relief: the slope between texels, fading where a pixel covers many.
             row, column = (z + shape[4]) / shape[3] * fine_high, turn * fine_wide
             top, bottom, left, right = _corner(row, column, fine.shape[0], fine.shape[1])
-            down, across = _part(row), _part(column)
+            down, across = _fraction(row), _fraction(column)
             w00, w01 = (one - down) * (one - across), (one - down) * across
             w10, w11 = down * (one - across), down * across
             a, b = F32(fine[top, left, 0]), F32(fine[top, right, 0])
@@ -340,25 +351,18 @@ def trace(
             distance[v, u] = t
 
 
-_shading_kernel: Any = njit(cache=True, error_model="numpy", fastmath=True)
-
-LEVELS = 256
-ABSORBED = (0.16, 1.05, 1.10)
-"""How strongly haemoglobin takes red, green and blue away."""
-
-
-def palette_table(stops: NDArray[np.floating]) -> Array:
-    """(LEVELS, 3) colours from unlit to glaring, through four stops."""
-    places = np.array([0.0, 0.28, 0.64, 1.0])
-    levels = np.linspace(0, 1, LEVELS)
-    return np.stack([np.interp(levels, places, stops[:, c]) for c in range(3)], 1).astype(F32)
+def palette_table(stops: Array) -> Array:
+    """(PALETTE_LEVELS, 3) colours from unlit to glaring, through four stops (4, 3)."""
+    positions = np.array([0.0, 0.28, 0.64, 1.0])
+    levels = np.linspace(0, 1, PALETTE_LEVELS)
+    return np.stack([np.interp(levels, positions, stops[:, c]) for c in range(3)], 1).astype(F32)
 
 
 @_shading_kernel
 def illuminate(
-    seen: NDArray[np.uint8],
+    seen: Bytes,
     rays: Array,
-    turn_matrix: Array,
+    rotation: Array,
     normal: Array,
     distance: Array,
     furrow: Array,
@@ -369,7 +373,7 @@ def illuminate(
 ) -> float:
     """Fill the light that falls on each pixel and the glints; returns the mean light.
 
-    lamp (3,): the place of the lamps beside the lens, in the camera's frame.
+    lamp (3,): position of the lamps beside the lens, in the camera's coordinates.
     """
     height, width = seen.shape
     total, count = 0.0, 1
@@ -381,16 +385,16 @@ def illuminate(
                 continue
             rx, ry, rz = rays[v, u, 0], rays[v, u, 1], rays[v, u, 2]
             t = distance[v, u]
-            # From the wall to the lamps, in the camera's frame.
+            # From the wall to the lamps, in the camera's coordinates.
             lx, ly, lz = lamp[0] - rx * t, lamp[1] - ry * t, lamp[2] - rz * t
             size = F32(1.0) / math.sqrt(lx * lx + ly * ly + lz * lz)
             lx, ly, lz = lx * size, ly * size, lz * size
             n0, n1, n2 = normal[v, u, 0], normal[v, u, 1], normal[v, u, 2]
-            nx = turn_matrix[0, 0] * n0 + turn_matrix[1, 0] * n1 + turn_matrix[2, 0] * n2
-            ny = turn_matrix[0, 1] * n0 + turn_matrix[1, 1] * n1 + turn_matrix[2, 1] * n2
-            nz = turn_matrix[0, 2] * n0 + turn_matrix[1, 2] * n1 + turn_matrix[2, 2] * n2
+            nx = rotation[0, 0] * n0 + rotation[1, 0] * n1 + rotation[2, 0] * n2
+            ny = rotation[0, 1] * n0 + rotation[1, 1] * n1 + rotation[2, 1] * n2
+            nz = rotation[0, 2] * n0 + rotation[1, 2] * n1 + rotation[2, 2] * n2
             facing = max(F32(0.0), nx * lx + ny * ly + nz * lz)
-            # Tissue scatters: light wraps round edges, and neighbours light each other.
+            # Tissue scatters: light wraps around edges, and neighbours light each other.
             soft = F32(0.30) + F32(0.70) * facing
             cavity = min(
                 F32(1.35),
@@ -416,7 +420,7 @@ def illuminate(
 
 @_shading_kernel
 def colour(
-    seen: NDArray[np.uint8],
+    seen: Bytes,
     light: Array,
     glint: Array,
     blood: Array,
@@ -444,9 +448,9 @@ def colour(
                     picture[v, u, c] = 0
                 continue
             shade = F32(1.0) - math.exp(-light[v, u] * gain)
-            place = shade * F32(LEVELS - 1)
-            cell = min(int(place), LEVELS - 2)
-            part = place - F32(cell)
+            position = shade * F32(PALETTE_LEVELS - 1)
+            cell = min(int(position), PALETTE_LEVELS - 2)
+            part = position - F32(cell)
             alpha = cover[v, u, 3]
             bright = F32(0.06) + F32(1.02) * math.sqrt(shade)
             veil = F32(1.0) - math.exp(-fog[3] * distance[v, u])

@@ -1,72 +1,69 @@
-"""What lies between the lens and the wall: fluid, pools, bubbles, residue, blur."""
+"""What hides the wall: fluid, pools, bubbles, residue, blur and wrong exposure."""
 
 from dataclasses import dataclass
 from functools import lru_cache
 
 import cv2
 import numpy as np
-from numpy.typing import NDArray
 
 from enteron.phantom.camera import View
 from enteron.phantom.motion import Motion, wander
-from enteron.phantom.wall import Field, clouds
+from enteron.phantom.trace import F32, Array
+from enteron.phantom.wall import clouds
 
-Array = NDArray[np.floating]
-F32 = np.float32
+# How wet each region is, and how much fluid stands in it.
+_WET = {"mouth": 0.3, "esophagus": 0.25, "stomach": 0.8, "small intestine": 0.9, "colon": 1.3}
+_POOLS = {"mouth": 0.0, "esophagus": 0.0, "stomach": 0.9, "small intestine": 0.25, "colon": 0.9}
 
 
 @dataclass(frozen=True)
 class Veil:
     """Nuisances of every frame, one value per frame each."""
 
-    fog: NDArray[np.floating]  # density per length
-    hue: NDArray[np.floating]  # of the fluid: 0 clear yellow, 1 green or brown
-    residue: NDArray[np.floating]  # share of the wall that dirt covers
-    bubbles: NDArray[np.floating]  # share of the view under froth
-    pool: NDArray[np.floating]  # level of standing fluid, in radii below the axis; large is none
-    down: NDArray[np.floating]  # direction of gravity across the lumen, radians
-    blur: NDArray[np.floating]  # defocus in inner pixels
-    exposure: NDArray[np.floating]  # factor on the automatic one
-
-
-_WET = {"mouth": 0.3, "esophagus": 0.25, "stomach": 0.8, "small intestine": 0.9, "colon": 1.3}
-_POOLS = {"mouth": 0.0, "esophagus": 0.0, "stomach": 0.9, "small intestine": 0.25, "colon": 0.9}
+    fog: Array  # density per length
+    hue: Array  # of the fluid: 0 clear yellow, 1 green or brown
+    residue: Array  # share of the wall that dirt covers
+    bubbles: Array  # share of the view under froth
+    pool: Array  # level of standing fluid, in radii below the axis; large is none
+    down: Array  # direction of gravity across the lumen, radians
+    blur: Array  # defocus in inner pixels
+    exposure: Array  # factor on the automatic one
 
 
 def draw_veil(
     rng: np.random.Generator, regions: list[str], motion: Motion, dirtiness: float
 ) -> Veil:
-    """The script of nuisances; `dirtiness` from 0 (well prepared) to 1."""
-    place = motion.activity
+    """The nuisances of a study; `dirtiness` from 0 (well prepared) to 1."""
+    activity = motion.activity
     wet = np.array([_WET[name] for name in regions])
     pools = np.array([_POOLS[name] for name in regions])
 
-    def sometimes(scale: float, above: float) -> NDArray[np.floating]:
+    def sometimes(scale: float, above: float) -> Array:
         """0 most of the time, 1 and more in spells."""
-        return np.maximum(wander(rng, place, scale) - above, 0)
+        return np.maximum(wander(rng, activity, scale) - above, 0)
 
     fog = wet * (0.05 + 0.35 * dirtiness * sometimes(3.0, -0.3) + 0.30 * sometimes(5.0, 1.1))
-    # Now and then fluid fills the lumen and nothing says where the capsule is; real studies have
-    # minutes of that, and an annotator knows the region from what came before and after.
+    # At times fluid fills the lumen and nothing shows where the capsule is. Real studies have
+    # minutes of that; an annotator knows the region from the frames before and after.
     murk = wet * 6.0 * sometimes(4.0, 0.9 - 0.4 * dirtiness)
     spells = sometimes(4.0, 0.9 - 0.5 * dirtiness)
-    step = np.diff(place, prepend=place[0])
-    shaken = np.minimum(step, 0.5) * (rng.random(len(place)) < 0.5)
+    step = np.diff(activity, prepend=activity[0])
+    shaken = np.minimum(step, 0.5) * (rng.random(len(activity)) < 0.5)
     return Veil(
         fog=np.minimum(np.minimum(fog, 1.1) + murk, 5.0),
-        hue=np.clip(0.5 + 0.4 * wander(rng, place, 8.0), 0, 1),
+        hue=np.clip(0.5 + 0.4 * wander(rng, activity, 8.0), 0, 1),
         residue=np.clip(wet * (0.03 + 0.35 * dirtiness * sometimes(4.0, -0.2)), 0, 0.5),
         bubbles=np.clip(wet * 0.35 * sometimes(2.5, 1.0 - 0.3 * dirtiness), 0, 0.4),
         pool=np.where(pools * spells > 0.05, np.maximum(0.95 - 0.7 * pools * spells, 0.2), 9.0),
-        down=2.0 * wander(rng, place, 6.0),
+        down=2.0 * wander(rng, activity, 6.0),
         # Pressed against the wall, the lens is out of focus for a while.
         blur=0.25 + 0.5 * sometimes(2.0, 0.6) + 4.0 * shaken + 9.0 * sometimes(3.0, 1.1),
-        exposure=np.exp(0.13 * wander(rng, place, 1.5) - 0.7 * sometimes(2.0, 1.7)),
+        exposure=np.exp(0.13 * wander(rng, activity, 1.5) - 0.7 * sometimes(2.0, 1.7)),
     )
 
 
 @lru_cache(maxsize=1)
-def _froth() -> tuple[Field, Field]:
+def _froth() -> tuple[Array, Array]:
     """(512, 512) tiles of bubbles: brightness of rims and sparkles, and share inside a bubble."""
     rng = np.random.default_rng(0x6672)
     light, inside = np.zeros((640, 640), np.uint8), np.zeros((640, 640), np.uint8)
@@ -82,22 +79,22 @@ def _froth() -> tuple[Field, Field]:
     return blurred.astype(F32) / 255, inside[64:576, 64:576].astype(F32) / 255
 
 
-def _window(tile: NDArray[np.floating], side: int, place: tuple[float, float]) -> Array:
-    """A (side, side) piece of a tile, which wraps, from a place in pixels."""
-    rows = (np.arange(side) + int(place[0])) % tile.shape[0]
-    columns = (np.arange(side) + int(place[1])) % tile.shape[1]
+def _window(tile: Array, side: int, corner: tuple[float, float]) -> Array:
+    """A (side, side) piece of a tile, which wraps, from a corner in pixels."""
+    rows = (np.arange(side) + int(corner[0])) % tile.shape[0]
+    columns = (np.arange(side) + int(corner[1])) % tile.shape[1]
     return tile[rows][:, columns]
 
 
 def soil(view: View, share: float, hue: float, dark: float) -> None:
-    """Let residue stick to the wall: yellow-green flakes to brown stool."""
+    """Add residue to the wall: yellow-green flakes to brown stool."""
     if share < 0.01:
         return
     yellow, brown = np.array([0.84, 0.66, 0.26]), np.array([0.46, 0.30, 0.13])
     tint = yellow * (1 - dark) + brown * dark
     tint = tint * (1 - 0.22 * hue * np.array([1.0, 0.15, 0.5]))
     alpha = np.clip((view.residue - F32(2.1 - 2.6 * share)) * F32(1.3), 0, F32(0.85))
-    view.lay((float(tint[0]), float(tint[1]), float(tint[2])), alpha)
+    view.add_cover((float(tint[0]), float(tint[1]), float(tint[2])), alpha)
     view.furrow += F32(0.35) * alpha
 
 
@@ -112,27 +109,27 @@ def flood(view: View, level: float, down: float, radius: float, hue: float, spar
     under = (low - level * radius).astype(F32) + ripple
     alpha = np.clip(under * 14, 0, 1) * np.clip(0.60 + under * 1.2, 0, 0.96) * (1 - spare)
     tint = np.array([0.42, 0.33, 0.13]) * (1 - hue) + np.array([0.20, 0.19, 0.07]) * hue
-    view.lay((float(tint[0]), float(tint[1]), float(tint[2])), alpha)
+    view.add_cover((float(tint[0]), float(tint[1]), float(tint[2])), alpha)
     gravity = np.array([-np.cos(down), -np.sin(down), 0], F32)
     view.normal += (gravity - view.normal) * (0.75 * alpha[..., None])
 
 
-def swirls(side: int, place: float, strength: float) -> Array:
-    """(side, side) unevenness of the fluid, about 1, that drifts with the activity `place`."""
-    coarse = _window(clouds(), side // 2, (place * 31, place * 17))
+def swirls(side: int, activity: float, strength: float) -> Array:
+    """(side, side) unevenness of the fluid, about 1, that drifts with the activity."""
+    coarse = _window(clouds(), side // 2, (activity * 31, activity * 17))
     full = cv2.resize(coarse, (side, side), interpolation=cv2.INTER_LINEAR)
     wisps = np.maximum(full - F32(0.6), 0)
     return F32(1.0) + F32(0.15) * full + F32(0.2 + 0.8 * strength) * wisps
 
 
-def bubble(picture: Array, share: float, place: float, spare: Array) -> None:
-    """Lay froth over part of the picture; it drifts with the activity `place`."""
+def bubble(picture: Array, share: float, activity: float, spare: Array) -> None:
+    """Put froth over part of the picture; it drifts with the activity."""
     if share < 0.02:
         return
     side = picture.shape[0]
-    drift = (place * 23.0, place * 37.0)
-    where = _window(clouds(), side, (drift[0] * 0.7 + 100, drift[1] * 0.7))
-    mask = np.clip((where - 2.2 + 5.0 * share) * 3, 0, 1) * (1 - 0.85 * spare)
+    drift = (activity * 23.0, activity * 37.0)
+    density = _window(clouds(), side, (drift[0] * 0.7 + 100, drift[1] * 0.7))
+    mask = np.clip((density - 2.2 + 5.0 * share) * 3, 0, 1) * (1 - 0.85 * spare)
     if not mask.any():
         return
     light, inside = (_window(tile, side, drift) for tile in _froth())

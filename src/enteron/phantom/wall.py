@@ -1,4 +1,7 @@
-"""The walls of the five regions: their relief, their pigment and their colours."""
+"""The walls of the five regions: noise that tiles, and relief, pigment and colours made of it.
+
+Tiles wrap on both axes, so that a wall can be repeated along the lumen and around it.
+"""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -6,15 +9,14 @@ from functools import lru_cache
 import cv2
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
-from enteron.phantom.trace import FINE_RANGE
+from enteron.phantom.trace import FINE_RANGE, Array, Bytes
 
-Field = NDArray[np.floating]
-"""float32 throughout; numpy's types cannot follow that through arithmetic."""
+MACRO = (256, 256)  # folds; small enough to stay in the processor's cache while rays march
+MICRO = (1024, 1024)  # villi, pits and vessels
 
 
-def smooth_noise(rng: np.random.Generator, shape: tuple[int, int], cells: tuple[int, int]) -> Field:
+def smooth_noise(rng: np.random.Generator, shape: tuple[int, int], cells: tuple[int, int]) -> Array:
     """Noise of mean 0 and deviation 1 that wraps on both axes, with `cells` bumps along each.
 
     Both sides of `shape` must be multiples of `cells`.
@@ -36,7 +38,7 @@ def fractal_noise(
     cells: tuple[int, int],
     octaves: int,
     gain: float = 0.5,
-) -> Field:
+) -> Array:
     """Octaves of `smooth_noise`, each twice as fine and `gain` times as strong as the last."""
     total = np.zeros(shape, np.float32)
     strength = 1.0
@@ -49,8 +51,8 @@ def fractal_noise(
     return total / np.float32(total.std() + 1e-6)
 
 
-def wrapped_blur(field: Field, sigma: float) -> Field:
-    """Gaussian blur of a tile, so that it still tiles."""
+def wrapped_blur(field: Array, sigma: float) -> Array:
+    """Gaussian blur of a tile that wraps around its edges."""
     pad = int(3 * sigma) + 1
     padded = np.pad(field, pad, mode="wrap")
     blurred = cv2.GaussianBlur(padded, (0, 0), sigma)[pad:-pad, pad:-pad]
@@ -64,7 +66,7 @@ def branching_lines(
     length: float,
     width: float,
     along: float,
-) -> Field:
+) -> Array:
     """Vessels: trees of winding lines from 0 to 1 that thin out as they branch, on a tile.
 
     `length` and `width` are in pixels; `along` from 0 (any direction) to 1 (along the rows' axis).
@@ -73,13 +75,13 @@ def branching_lines(
     pad = 64
     canvas = np.zeros((high + 2 * pad, wide + 2 * pad), np.uint8)
     step = 7.0
-    # One branch to draw: x, y, heading, width, steps left, strength.
-    todo: list[tuple[float, float, float, float, int, float]] = []
+    # Branches still to draw: x, y, heading, width, steps left, strength.
+    branches: list[tuple[float, float, float, float, int, float]] = []
     for _ in range(trees):
         heading = float(rng.uniform(0, 2 * np.pi))
         if rng.random() < along:
             heading = np.pi / 2 + float(rng.normal(0, 0.15)) + (np.pi if rng.random() < 0.5 else 0)
-        todo.append(
+        branches.append(
             (
                 float(rng.uniform(0, wide)),
                 float(rng.uniform(0, high)),
@@ -89,8 +91,8 @@ def branching_lines(
                 float(rng.uniform(0.5, 1.0)),
             )
         )
-    while todo:
-        x, y, heading, thick, steps, strength = todo.pop()
+    while branches:
+        x, y, heading, thick, steps, strength = branches.pop()
         turns = rng.normal(0, 0.24, max(steps, 1))
         forks = rng.random(max(steps, 1))
         for turn, fork in zip(turns, forks, strict=True):
@@ -107,7 +109,7 @@ def branching_lines(
             if fork < 0.07 and thick > 1.2:
                 side = float(rng.choice([-1.0, 1.0]) * rng.uniform(0.4, 1.0))
                 left = int(steps * rng.uniform(0.3, 0.6))
-                todo.append((x, y, heading + side, thick * 0.7, left, strength * 0.9))
+                branches.append((x, y, heading + side, thick * 0.7, left, strength * 0.9))
     folded = canvas[pad:-pad, pad:-pad].copy()
     folded[-pad:] = np.maximum(folded[-pad:], canvas[:pad, pad:-pad])
     folded[:pad] = np.maximum(folded[:pad], canvas[-pad:, pad:-pad])
@@ -117,19 +119,19 @@ def branching_lines(
 
 
 @lru_cache(maxsize=1)
-def grain() -> Field:
+def grain() -> Array:
     """(1024, 1024) white noise of deviation 1, the same in every process, for sensors."""
     return np.random.default_rng(0x6772).standard_normal((1024, 1024), dtype=np.float32)
 
 
 @lru_cache(maxsize=1)
-def clouds() -> Field:
+def clouds() -> Array:
     """(512, 512) soft fractal noise that tiles, for fluids, mottling and ragged edges."""
     return fractal_noise(np.random.default_rng(0x636C), (512, 512), (4, 4), 6, 0.6)
 
 
 @njit(cache=True, error_model="numpy", fastmath=True)
-def look_up(tile: Field, x: Field, y: Field) -> Field:
+def look_up(tile: Array, x: Array, y: Array) -> Array:
     """Bilinear values (m,) of a tile at columns x and rows y, which wrap (sides: powers of 2)."""
     high, wide = tile.shape
     values = np.empty(x.size, np.float32)
@@ -144,13 +146,9 @@ def look_up(tile: Field, x: Field, y: Field) -> Field:
     return values
 
 
-MACRO = (256, 256)  # folds; small enough to stay in the processor's cache while rays march
-MICRO = (1024, 1024)  # villi, pits and vessels
-
-
 @dataclass(frozen=True)
-class Region:
-    """What makes a stretch of the gut look like itself. Lengths in small-bowel radii."""
+class RegionLook:
+    """What makes a region recognisable. Lengths in small-bowel radii."""
 
     radius: float
     fold_height: float
@@ -162,28 +160,28 @@ class Region:
     travel: float  # length travelled per unit of activity
 
 
-REGION: dict[str, Region] = {
-    "mouth": Region(
+REGION_LOOKS: dict[str, RegionLook] = {
+    "mouth": RegionLook(
         1.35, 0.30, 0.006, 6.0,
         ((0.07, 0.03, 0.03), (0.45, 0.20, 0.17), (0.80, 0.50, 0.44), (0.98, 0.86, 0.82)),
         0.9, 0.45, 0.5,
     ),
-    "esophagus": Region(
+    "esophagus": RegionLook(
         0.95, 0.26, 0.004, 8.0,
         ((0.09, 0.035, 0.03), (0.48, 0.24, 0.17), (0.83, 0.58, 0.47), (0.98, 0.87, 0.78)),
         0.7, 0.18, 1.2,
     ),
-    "stomach": Region(
+    "stomach": RegionLook(
         1.9, 0.85, 0.006, 12.0,
         ((0.08, 0.03, 0.015), (0.46, 0.18, 0.09), (0.82, 0.47, 0.31), (0.99, 0.82, 0.68)),
         0.8, 0.85, 0.7,
     ),
-    "small intestine": Region(
+    "small intestine": RegionLook(
         1.05, 0.66, 0.009, 8.0,
         ((0.085, 0.03, 0.012), (0.43, 0.18, 0.075), (0.80, 0.48, 0.28), (0.99, 0.84, 0.66)),
         0.35, 0.95, 0.5,
     ),
-    "colon": Region(
+    "colon": RegionLook(
         1.55, 0.62, 0.004, 10.0,
         ((0.055, 0.03, 0.015), (0.38, 0.18, 0.09), (0.74, 0.47, 0.32), (0.97, 0.82, 0.68)),
         0.45, 0.85, 0.6,
@@ -195,26 +193,27 @@ REGION: dict[str, Region] = {
 class Wall:
     """One region of one study: tiles over (depth, angle)."""
 
-    region: Region
-    heights: Field  # MACRO: folds, 0 to about 1, upwards is into the lumen
-    macro: NDArray[np.floating]  # (*MACRO, 3): the same, and their slopes per cell
+    look: RegionLook
+    heights: Array  # MACRO: folds, 0 to about 1, upwards is into the lumen
+    macro: Array  # (*MACRO, 3): the same, and their slopes per cell
     steepest: tuple[float, float]  # rise per length, along the axis and around it
-    fine: NDArray[np.uint8]  # (*MICRO, 4): fine relief, haemoglobin, furrow, residue
+    fine: Bytes  # (*MICRO, 4): fine relief, haemoglobin, furrow, residue
 
 
-def _ridges(phase: Field, sharpness: float) -> Field:
+def _ridges(phase: Array, sharpness: float) -> Array:
     """Folds of height 0 to 1 along a phase in turns; sharper ones are thinner."""
     return (0.5 + 0.5 * np.cos(2 * np.pi * phase)) ** np.float32(sharpness)
 
 
-def _axes(shape: tuple[int, int]) -> tuple[Field, Field]:
+def _axes(shape: tuple[int, int]) -> tuple[Array, Array]:
     """Depth and angle of a tile's cells, each from 0 to 1."""
     depth = np.arange(shape[0], dtype=np.float32)[:, None] / np.float32(shape[0])
     turn = np.arange(shape[1], dtype=np.float32)[None, :] / np.float32(shape[1])
     return depth, turn
 
 
-def _macro(name: str, rng: np.random.Generator) -> Field:
+def _folds(name: str, rng: np.random.Generator) -> Array:
+    """Folds of a region, a tile of MACRO."""
     depth, turn = _axes(MACRO)
     swell = smooth_noise(rng, MACRO, (8, 8))
     drift = fractal_noise(rng, MACRO, (4, 4), 3)
@@ -229,7 +228,7 @@ def _macro(name: str, rng: np.random.Generator) -> Field:
         folds = _ridges(turn * count + wind, 0.7) * np.clip(0.6 + 0.3 * drift, 0.05, 1.0)
         return folds + 0.10 * swell
     if name == "small intestine":
-        # Circular folds, none of which runs quite round: they tilt, fork and fade.
+        # Circular folds, none of which is a full circle: they tilt, fork and fade.
         count = int(rng.integers(6, 11))
         tilt = int(rng.integers(-1, 2))
         wind = 0.34 * fractal_noise(rng, MACRO, (8, 4), 3, 0.6)
@@ -243,12 +242,13 @@ def _macro(name: str, rng: np.random.Generator) -> Field:
         sacs = _ridges(depth * count + 0.10 * drift + 0.04 * swell, 3.5)
         flat = 0.34 * (1 - bands)
         return flat + sacs * (0.30 + 0.55 * (1 - bands)) + 0.09 * swell + 0.05 * drift
-    # Mouth: palate, cheek and tongue are soft and few.
+    # Mouth: the folds of palate, cheek and tongue are soft and few.
     palate = _ridges(depth * 9 + 0.2 * drift, 1.5) * np.clip(np.cos(2 * np.pi * turn), 0, 1)
     return 0.5 + 0.35 * drift + 0.22 * palate
 
 
-def _micro(name: str, rng: np.random.Generator) -> Field:
+def _fine_relief(name: str, rng: np.random.Generator) -> Array:
+    """Villi and pits of a region, a tile of MICRO."""
     if name == "small intestine":
         # Villi: fine blunt fingers, denser than anything else in the gut.
         villi = 0.8 * smooth_noise(rng, MICRO, (512, 512)) + smooth_noise(rng, MICRO, (256, 256))
@@ -261,7 +261,8 @@ def _micro(name: str, rng: np.random.Generator) -> Field:
     return fractal_noise(rng, MICRO, (16, 16), 4, 0.55)
 
 
-def _haemoglobin(name: str, rng: np.random.Generator) -> Field:
+def _haemoglobin(name: str, rng: np.random.Generator) -> Array:
+    """Mottling and vessels of a region, a tile of MICRO."""
     mottle = 0.10 * fractal_noise(rng, MICRO, (8, 8), 5, 0.65)
     if name == "esophagus":
         return mottle * 0.5 + 0.5 * branching_lines(rng, MICRO, 70, 420, 2.0, 0.9)
@@ -278,8 +279,8 @@ def _haemoglobin(name: str, rng: np.random.Generator) -> Field:
 
 def build_wall(name: str, rng: np.random.Generator) -> Wall:
     """The tiles of one region in one study; some tens of milliseconds."""
-    macro = _macro(name, rng)
-    micro = _micro(name, rng)
+    macro = _folds(name, rng)
+    micro = _fine_relief(name, rng)
     furrow = macro - wrapped_blur(macro, 9.0)
     furrow = np.pad(furrow, 2, mode="wrap")
     scale = MICRO[0] // MACRO[0]
@@ -290,13 +291,13 @@ def build_wall(name: str, rng: np.random.Generator) -> Wall:
     slope_depth = (np.roll(macro, -1, 0) - np.roll(macro, 1, 0)) / 2
     slope_turn = (np.roll(macro, -1, 1) - np.roll(macro, 1, 1)) / 2
     folds = np.stack([macro, slope_depth, slope_turn], axis=-1)
-    region = REGION[name]
-    along = float(np.quantile(np.abs(slope_depth), 0.99)) * MACRO[0] / region.length
-    around = float(np.quantile(np.abs(slope_turn), 0.99)) * MACRO[1] / (2 * np.pi * region.radius)
+    look = REGION_LOOKS[name]
+    along = float(np.quantile(np.abs(slope_depth), 0.99)) * MACRO[0] / look.length
+    around = float(np.quantile(np.abs(slope_turn), 0.99)) * MACRO[1] / (2 * np.pi * look.radius)
     return Wall(
-        region,
+        look,
         np.ascontiguousarray(macro, dtype=np.float32),
         np.ascontiguousarray(folds, dtype=np.float32),
-        (along * region.fold_height, around * region.fold_height),
+        (along * look.fold_height, around * look.fold_height),
         np.clip((fine + FINE_RANGE) / (2 * FINE_RANGE) * 255 + 0.5, 0, 255).astype(np.uint8),
     )

@@ -1,5 +1,12 @@
-"""Priors: figures measured once on real annotation, shared by the phantom and the decoder."""
+"""Priors: statistics measured once on real annotation, shared by the phantom and the decoder."""
 
-from enteron.priors.statistics import Priors, Share, Sizes, load_priors, save_priors
+from enteron.priors.statistics import (
+    Priors,
+    Share,
+    Sizes,
+    load_priors,
+    priors_to_json,
+    save_priors,
+)
 
-__all__ = ["Priors", "Share", "Sizes", "load_priors", "save_priors"]
+__all__ = ["Priors", "Share", "Sizes", "load_priors", "priors_to_json", "save_priors"]

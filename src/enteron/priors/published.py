@@ -1,7 +1,7 @@
 """Figures of all 80 Galar studies, from the dataset's own description.
 
-They stand on more studies than any part of the annotation at hand, so presence and back-steps use
-them. Durations do not: only medians and rounded spreads are known of them.
+They cover more studies than the annotation that priors are fitted to, so presence and back-steps
+use them. Durations do not: only their medians and rounded spreads are published.
 """
 
 from typing import Final
@@ -43,7 +43,7 @@ DURATIONS: Final = {
     "small intestine": PublishedDuration(n=80, median=39331, log_sd=0.7),
     "colon": PublishedDuration(n=71, median=19671, log_sd=1.5),
 }
-"""Total stay in original frames."""
+"""Total time in each region, in original frames."""
 
 BACK_STEP_STUDIES: Final = Share(count=10, n=STUDIES)
 BACK_STEPS: Final = 26

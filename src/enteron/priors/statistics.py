@@ -1,4 +1,9 @@
-"""The priors as one frozen value; every block says where its figures come from and their unit."""
+"""The priors: statistics of annotated studies, as one frozen value and one JSON file.
+
+In this order: sizes (run lengths, counts) and bursts of runs; how the presences of labels are
+correlated; the blocks of the file, each with the source and the unit of its figures; reading and
+writing the file.
+"""
 
 import json
 import math
@@ -17,12 +22,22 @@ from enteron.errors import ConfigError
 from enteron.files import write_text
 from enteron.labels import FINDINGS, LABELS, LANDMARKS, REGIONS
 from enteron.options import Options, parse_json_options
+from enteron.types import Runs
 
 LEVELS: Final = (
     *(0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65),
     *(0.7, 0.75, 0.8, 0.85, 0.9, 0.925, 0.95, 0.975, 0.99, 1.0),
 )
 """Levels of the stored quantiles; denser above, where sizes differ by orders of magnitude."""
+
+MAX_CORRELATION: Final = 0.98
+"""Bound of a fitted correlation: at 1 two labels would be the same."""
+
+MIN_STANDARD_ERRORS: Final = 2.0
+"""A correlation below so many standard errors cannot be told from none and is taken as 0."""
+
+_NORMAL: Final = NormalDist()
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(48)  # quadrature on [-1, 1]
 
 
 class Sizes(Options):
@@ -50,13 +65,13 @@ class Sizes(Options):
 
     def draw(self, count: int, rng: np.random.Generator, factor: float = 1.0) -> NDArray[np.int64]:
         """`count` sizes times the factor, each at least 1."""
-        # One uniform number decides both: below `single` it is a 1, above it is the level.
+        # One uniform number decides both: below `single` the size is 1, above it gives the level.
         u = rng.random(count)
         level = (u - self.single) / max(1 - self.single, 1e-12)
         above = np.exp(np.interp(level, LEVELS, np.log(self.quantiles)))
-        # Clipped since rounding 1.5 itself goes either way.
+        # Clipped, since 1.5 itself may round to 1 or to 2.
         above = np.maximum(np.rint(above), 2)
-        return shrunk(np.where(u < self.single, 1, above), factor)
+        return scale_sizes(np.where(u < self.single, 1, above), factor)
 
     def quantile(self, level: float) -> float:
         """The size below which the share `level` of all sizes lies, those of 1 included."""
@@ -66,8 +81,8 @@ class Sizes(Options):
         return float(np.exp(np.interp(rest, LEVELS, np.log(self.quantiles))))
 
 
-def shrunk(sizes: ArrayLike, factor: float) -> NDArray[np.int64]:
-    """Sizes times the factor; what was one row stays one, and what was more stays more."""
+def scale_sizes(sizes: ArrayLike, factor: float) -> NDArray[np.int64]:
+    """Sizes times the factor; a size of 1 stays 1, and a larger one stays at least 2."""
     scaled = np.maximum(np.rint(np.asarray(sizes) * factor), 2)
     return np.where(np.asarray(sizes) == 1, 1, scaled).astype(np.int64)
 
@@ -76,24 +91,24 @@ def fit_sizes(values: ArrayLike, weights: ArrayLike | None = None) -> Sizes:
     """The distribution of the values, which are whole numbers from 1; equal weights by default."""
     sizes = np.asarray(values, dtype=np.int64)
     weight = np.ones(sizes.size) if weights is None else np.asarray(weights, dtype=np.float64)
-    more = sizes > 1
-    if not more.any():
+    above_one = sizes > 1
+    if not above_one.any():
         # Nothing above 1 was seen: 2 is the nearest size that could have been.
         two = tuple(1.5 + level for level in LEVELS)
         single = 1.0 if sizes.size else 0.0
         return Sizes(n=sizes.size, single=single, log_mean=math.log(2), log_sd=0, quantiles=two)
-    above, share = sizes[more], weight[more] / weight[more].sum()
-    logs = np.log(above)
+    larger, share = sizes[above_one], weight[above_one] / weight[above_one].sum()
+    logs = np.log(larger)
     mean = float(share @ logs)
     # Unbiased for equal weights: one minus the sum of squares is then (n - 1) / n.
     freedom = 1 - float(share @ share)
-    spread = math.sqrt(float(share @ (logs - mean) ** 2) / freedom) if above.size > 1 else 0.0
+    sd = math.sqrt(float(share @ (logs - mean) ** 2) / freedom) if larger.size > 1 else 0.0
     return Sizes(
         n=sizes.size,
-        single=round(float(weight[~more].sum() / weight.sum()), 4),
+        single=round(float(weight[~above_one].sum() / weight.sum()), 4),
         log_mean=round(mean, 4),
-        log_sd=round(spread, 4),
-        quantiles=tuple(significant(q) for q in _spread_quantiles(above, share)),
+        log_sd=round(sd, 4),
+        quantiles=tuple(round_significant(q) for q in _spread_quantiles(larger, share)),
     )
 
 
@@ -102,46 +117,153 @@ def _spread_quantiles(values: NDArray[np.int64], share: NDArray[np.float64]) -> 
 
     So that rounding a value interpolated between two quantiles returns k as often as it was seen.
     """
-    whole, which = np.unique(values, return_inverse=True)
-    each = np.bincount(which, weights=share)
-    reached = np.cumsum(each)
-    level = np.column_stack([reached - each, reached]).ravel()
-    edge = np.column_stack([whole - 0.5, whole + 0.5]).ravel()
-    # Between two values nothing was seen, so the level stands still; `interp` wants it to rise.
+    sizes, index = np.unique(values, return_inverse=True)
+    shares = np.bincount(index, weights=share)
+    cumulated = np.cumsum(shares)
+    level = np.column_stack([cumulated - shares, cumulated]).ravel()
+    edge = np.column_stack([sizes - 0.5, sizes + 0.5]).ravel()
+    # Between two sizes nothing was seen and the level is constant, but `interp` needs it to rise.
     return np.interp(LEVELS, level + 1e-12 * np.arange(level.size), edge)
 
 
-def significant(value: float, digits: int = 4) -> float:
-    """The value with so many significant digits: enough, and the file stays readable."""
+def round_significant(value: float, digits: int = 4) -> float:
+    """The value with so many significant digits, which keeps the file readable."""
     return float(f"{value:.{digits}g}")
 
 
-Table = dict[str, dict[str, float]]
-"""A sparse matrix of figures by two labels; a pair that is missing is 0."""
+def split_bursts(runs: Runs, gap: int) -> list[Runs]:
+    """The runs, cut where more than `gap` rows lie between them."""
+    if not len(runs):
+        return []
+    apart = runs[1:, 0] - runs[:-1, 1]
+    return np.split(runs, np.flatnonzero(apart > gap) + 1)
 
 
-def _named(*known: str) -> AfterValidator:
+def latent_threshold(share: float) -> float:
+    """The value below which a standard Gaussian lies with probability `share`."""
+    if share <= 0:
+        return -np.inf
+    return np.inf if share >= 1 else _NORMAL.inv_cdf(share)
+
+
+def joint_probability(share_a: float, share_b: float, correlation: float) -> float:
+    """Probability that two labels are both present, given the correlation of their Gaussians."""
+    if min(share_a, share_b) <= 0:
+        return 0.0
+    if max(share_a, share_b) >= 1:
+        return min(share_a, share_b)
+    h, k = latent_threshold(share_a), latent_threshold(share_b)
+    # Plackett: d/dr of the bivariate normal integral is its density; substituted r = sin(angle).
+    half = np.arcsin(correlation) / 2
+    angle = half * (_NODES + 1)
+    density = np.exp(-(h * h + k * k - 2 * h * k * np.sin(angle)) / (2 * np.cos(angle) ** 2))
+    return share_a * share_b + float(half * (_WEIGHTS @ density) / (2 * np.pi))
+
+
+def latent_correlation(share_a: float, share_b: float, joint: float) -> float:
+    """The correlation at which both labels are present with probability `joint`, by bisection."""
+    low, high = -MAX_CORRELATION, MAX_CORRELATION
+    for _ in range(40):
+        middle = (low + high) / 2
+        if joint_probability(share_a, share_b, middle) < joint:
+            low = middle
+        else:
+            high = middle
+    return (low + high) / 2
+
+
+def fit_latent(present: NDArray[np.bool_], possible: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Correlations (k, k) behind the presences (studies, k), over studies where both can be."""
+    k = present.shape[1]
+    matrix = np.eye(k)
+    for a in range(k):
+        for b in range(a):
+            usable = possible[:, a] & possible[:, b]
+            first, second = present[usable, a], present[usable, b]
+            spread = float(first.std() * second.std()) if usable.any() else 0.0
+            if spread == 0:
+                continue
+            joint = float(np.mean(first & second))
+            phi = (joint - first.mean() * second.mean()) / spread
+            if abs(phi) * np.sqrt(usable.sum()) >= MIN_STANDARD_ERRORS:
+                matrix[a, b] = matrix[b, a] = latent_correlation(
+                    float(first.mean()), float(second.mean()), joint
+                )
+    return positive_definite(matrix)
+
+
+def positive_definite(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The correlations with eigenvalues raised above 0: pairs fitted one by one may contradict."""
+    values, vectors = np.linalg.eigh(matrix)
+    # Above 0 by enough to survive rounding to three decimals.
+    raised = (vectors * np.maximum(values, 0.015)) @ vectors.T
+    scale = 1 / np.sqrt(np.diag(raised))
+    return raised * scale * scale[:, None]
+
+
+PairTable = dict[str, dict[str, float]]
+"""A sparse matrix of figures by two labels; a missing pair is 0."""
+
+
+def correlation_to_table(matrix: NDArray[np.float64], labels: Sequence[str]) -> PairTable:
+    """The part below the diagonal, without what rounds to 0."""
+    table: PairTable = {}
+    for a, label in enumerate(labels):
+        row = {labels[b]: round(float(matrix[a, b]), 3) for b in range(a)}
+        row = {other: value for other, value in row.items() if value != 0}
+        if row:
+            table[label] = row
+    return table
+
+
+def correlation_from_table(table: PairTable, labels: Sequence[str]) -> NDArray[np.float64]:
+    """The symmetric matrix (k, k) of a table, with ones on the diagonal."""
+    index = {label: i for i, label in enumerate(labels)}
+    matrix = np.eye(len(labels))
+    for a, row in table.items():
+        for b, value in row.items():
+            if a in index and b in index:
+                matrix[index[a], index[b]] = matrix[index[b], index[a]] = value
+    return matrix
+
+
+def _keys(*names: str) -> AfterValidator:
+    """Requires a table to have exactly these keys."""
+
     def check(table: dict[str, object]) -> dict[str, object]:
-        for missing in sorted(set(known) - set(table)):
+        for missing in sorted(set(names) - set(table)):
             raise ValueError(f"'{missing}' is missing")
-        for unknown in sorted(set(table) - set(known)):
+        for unknown in sorted(set(table) - set(names)):
             raise ValueError(f"'{unknown}' does not belong here")
         return table
 
     return AfterValidator(check)
 
 
-def _of_labels(table: Table) -> Table:
+def _require_labels(table: PairTable) -> PairTable:
     for name in [*table, *(name for row in table.values() for name in row)]:
         if name not in LABELS:
             raise ValueError(f"'{name}' is not one of the 17 labels")
     return table
 
 
-LabelTable = Annotated[Table, AfterValidator(_of_labels)]
+def _correlations(*groups: tuple[str, ...]) -> AfterValidator:
+    """Requires the correlations within each group of labels to be possible at the same time."""
+
+    def check(table: PairTable) -> PairTable:
+        for group in groups:
+            smallest = np.linalg.eigvalsh(correlation_from_table(table, group)).min()
+            if smallest <= 1e-9:
+                raise ValueError("correlations contradict each other or exceed 1")
+        return table
+
+    return AfterValidator(check)
 
 
-class Block(Options):
+LabelPairs = Annotated[PairTable, AfterValidator(_require_labels)]
+
+
+class Sourced(Options):
     """Figures with their origin."""
 
     source: str = Field(min_length=1)
@@ -180,21 +302,21 @@ class BestShare(Options):
         return self.fitted if self.published is None else self.published
 
 
-class Presence(Block):
+class Presence(Sourced):
     """Which labels a study shows."""
 
-    labels: Annotated[dict[str, BestShare], _named(*LABELS)]
+    labels: Annotated[dict[str, BestShare], _keys(*LABELS)]
     # Correlation of the Gaussian variable behind each label's presence: regions among themselves;
     # landmarks and findings among themselves, over the studies in which both are possible.
-    latent: LabelTable
+    latent: Annotated[LabelPairs, _correlations(REGIONS, LANDMARKS + FINDINGS)]
 
 
 class LogNormal(Options):
     """Natural log of a duration in original frames."""
 
     n: int = Field(ge=0)
-    log_mean: float
-    log_sd: float = Field(ge=0)
+    log_mean: float = Field(ge=-20, le=20)
+    log_sd: float = Field(ge=0, le=10)
     median: float = Field(gt=0)  # of the durations themselves, not exp(log_mean)
 
 
@@ -207,21 +329,24 @@ class PublishedDuration(Options):
 
 
 class Duration(Options):
-    """Total stay in a region, given that the study shows it."""
+    """Total time in a region, given that the study shows it."""
 
     fitted: LogNormal
     published: PublishedDuration | None = None
 
 
-class BackSteps(Block):
-    """Steps back to an earlier region: of the two stays around one, the shorter and the longer."""
+class BackSteps(Sourced):
+    """Steps back to an earlier region.
+
+    Of the two intervals around a step, in the later and in the earlier region, one is the shorter.
+    """
 
     studies: BestShare  # studies with at least one
     steps: int = Field(ge=0)  # in all, in the fitted studies
     published_steps: int | None = Field(default=None, ge=0)  # in all, in the published studies
     shorter: LogNormal
     longer: LogNormal
-    early: Share  # steps in which the shorter stay is the one in the later region
+    early: Share  # steps in which the shorter interval is the one in the later region
     borders: dict[str, Share]  # by the later region: studies whose steps cross its entry
 
     @property
@@ -231,11 +356,12 @@ class BackSteps(Block):
         return steps / max(self.studies.used.count, 1)
 
 
-class Regions(Block):
-    """How long a capsule stays where."""
+class Regions(Sourced):
+    """How long a capsule stays in each region."""
 
-    durations: Annotated[dict[str, Duration], _named(*REGIONS)]
-    correlation: LabelTable  # of log durations, over the studies that show both
+    durations: Annotated[dict[str, Duration], _keys(*REGIONS)]
+    # Of log durations, over the studies that show both regions.
+    correlation: Annotated[LabelPairs, _correlations(REGIONS)]
     without: Share  # rows without any region
 
 
@@ -249,17 +375,17 @@ class Landmark(Options):
     needs: tuple[str, ...]  # regions that every study with the landmark shows
     runs: Sizes  # per study that shows it
     lengths: Sizes  # rows
-    main: Annotated[dict[str, Share], _named("ends", "starts", "across", "before", "after")]
+    main: Annotated[dict[str, Share], _keys("ends", "starts", "across", "before", "after")]
     distance: Sizes  # rows between a main run that lies before or after, and the change
     gaps: Sizes  # rows between neighbouring runs
     others_before: Share  # of the further runs, those before the main run
     published_ends: Share | None = None  # studies with a run that ends where the region does
 
 
-class Landmarks(Block):
+class Landmarks(Sourced):
     """The three landmarks."""
 
-    labels: Annotated[dict[str, Landmark], _named(*LANDMARKS)]
+    labels: Annotated[dict[str, Landmark], _keys(*LANDMARKS)]
 
 
 class Finding(Options):
@@ -271,38 +397,38 @@ class Finding(Options):
     gaps_inside: Sizes  # rows between the runs of a burst
     gaps_between: Sizes  # rows between bursts
     rows: float = Field(ge=0)  # mean per study that shows the finding
-    # Odds of a row of the finding to lie in each region, to be multiplied by the root of the
-    # region's rows in the study at hand.
-    region: Annotated[dict[str, float], _named(*REGIONS)]
+    # Odds of a row of the finding to lie in each region, to be multiplied by the square root of
+    # the region's rows in the study at hand.
+    region: Annotated[dict[str, float], _keys(*REGIONS)]
 
 
-class Findings(Block):
+class Findings(Sourced):
     """The nine findings."""
 
     burst_gap: int = Field(ge=1)  # a longer gap, in rows, ends a burst
-    labels: Annotated[dict[str, Finding], _named(*FINDINGS)]
+    labels: Annotated[dict[str, Finding], _keys(*FINDINGS)]
 
 
-class Together(Options):
-    """How often b is seen on a's rows."""
+class Overlap(Options):
+    """How often finding b is seen on the rows of finding a."""
 
     studies: int = Field(ge=0)  # that show both
     share: float = Field(ge=0, le=1)  # mean over those studies of the share of a's rows with b
     sd: float = Field(ge=0)  # of that share between studies
 
 
-class Cooccurrence(Block):
+class Cooccurrence(Sourced):
     """Findings on the same rows."""
 
-    pooled: LabelTable  # [a][b] = P(b | a) over all rows of all studies
-    both: dict[str, dict[str, Together]]  # [a][b], over the studies that show both
+    pooled: LabelPairs  # [a][b] = P(b | a) over all rows of all studies
+    both: dict[str, dict[str, Overlap]]  # [a][b], over the studies that show both
 
 
-class GivenRegion(Block):
+class GivenRegion(Sourced):
     """P(landmark or finding | region)."""
 
     frames: dict[str, int]  # original frames of each region
-    shares: Annotated[dict[str, dict[str, float]], _named(*REGIONS)]
+    shares: Annotated[dict[str, dict[str, float]], _keys(*REGIONS)]
 
 
 class Priors(Options):
@@ -352,11 +478,11 @@ def load_priors(path: Path | None = None) -> Priors:
 
 
 def save_priors(priors: Priors, path: Path) -> None:
-    """Write them so that the same priors are the same bytes, and never half a file."""
-    write_text(path, to_json(priors))
+    """Write the priors atomically; equal priors give the same bytes."""
+    write_text(path, priors_to_json(priors))
 
 
-def to_json(priors: Priors) -> str:
+def priors_to_json(priors: Priors) -> str:
     """Sorted and indented, with each list and each small object of numbers on one line."""
     text = json.dumps(priors.model_dump(exclude_none=True), indent=1, sort_keys=True)
     text = re.sub(r"\[[^\[\]{}]*\]", _one_line, text)
@@ -364,100 +490,6 @@ def to_json(priors: Priors) -> str:
 
 
 def _one_line(match: re.Match[str]) -> str:
-    whole = match.group()
-    line = re.sub(r"\s*\n\s*", " ", whole)
-    # Prose would only grow longer than the screen; keep its lines.
-    return whole if '"source"' in whole else line
-
-
-STRONGEST: Final = 0.98
-"""Bound of a correlation: 1 would make two labels one."""
-
-NOTICEABLE: Final = 2.0
-"""A correlation counts from so many standard errors; weaker ones cannot be told from none."""
-
-_NORMAL: Final = NormalDist()
-_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(48)
-
-
-def threshold(share: float) -> float:
-    """The value below which a standard Gaussian lies with probability `share`."""
-    if share <= 0:
-        return -np.inf
-    return np.inf if share >= 1 else _NORMAL.inv_cdf(share)
-
-
-def both(share_a: float, share_b: float, correlation: float) -> float:
-    """Probability that both of two labels are present."""
-    if min(share_a, share_b) <= 0:
-        return 0.0
-    if max(share_a, share_b) >= 1:
-        return min(share_a, share_b)
-    h, k = threshold(share_a), threshold(share_b)
-    # Plackett: d/dr of the bivariate normal integral is its density; substituted r = sin(angle).
-    half = np.arcsin(correlation) / 2
-    angle = half * (_NODES + 1)
-    density = np.exp(-(h * h + k * k - 2 * h * k * np.sin(angle)) / (2 * np.cos(angle) ** 2))
-    return share_a * share_b + float(half * (_WEIGHTS @ density) / (2 * np.pi))
-
-
-def latent_correlation(share_a: float, share_b: float, together: float) -> float:
-    """The correlation at which both are present with probability `together`."""
-    low, high = -STRONGEST, STRONGEST
-    for _ in range(40):
-        middle = (low + high) / 2
-        if both(share_a, share_b, middle) < together:
-            low = middle
-        else:
-            high = middle
-    return (low + high) / 2
-
-
-def fit_latent(present: NDArray[np.bool_], possible: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Correlations (k, k) behind the presences (studies, k), over studies where both can be."""
-    k = present.shape[1]
-    matrix = np.eye(k)
-    for a in range(k):
-        for b in range(a):
-            seen = possible[:, a] & possible[:, b]
-            first, second = present[seen, a], present[seen, b]
-            spread = float(first.std() * second.std()) if seen.any() else 0.0
-            if spread == 0:
-                continue
-            together = float(np.mean(first & second))
-            phi = (together - first.mean() * second.mean()) / spread
-            if abs(phi) * np.sqrt(seen.sum()) >= NOTICEABLE:
-                found = latent_correlation(float(first.mean()), float(second.mean()), together)
-                matrix[a, b] = matrix[b, a] = found
-    return proper_correlation(matrix)
-
-
-def proper_correlation(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The matrix with negative eigenvalues raised: pairs fitted one by one may contradict."""
-    values, vectors = np.linalg.eigh(matrix)
-    # Above 0 by enough to survive rounding to three decimals.
-    mended = (vectors * np.maximum(values, 0.015)) @ vectors.T
-    scale = 1 / np.sqrt(np.diag(mended))
-    return mended * scale * scale[:, None]
-
-
-def to_table(matrix: NDArray[np.float64], names: Sequence[str]) -> dict[str, dict[str, float]]:
-    """The part below the diagonal, without what rounds to 0."""
-    table: dict[str, dict[str, float]] = {}
-    for a, name in enumerate(names):
-        row = {names[b]: round(float(matrix[a, b]), 3) for b in range(a)}
-        row = {other: value for other, value in row.items() if value != 0}
-        if row:
-            table[name] = row
-    return table
-
-
-def from_table(table: dict[str, dict[str, float]], names: Sequence[str]) -> NDArray[np.float64]:
-    """The symmetric matrix (k, k) of a table, with ones on the diagonal."""
-    place = {name: i for i, name in enumerate(names)}
-    matrix = np.eye(len(names))
-    for a, row in table.items():
-        for b, value in row.items():
-            if a in place and b in place:
-                matrix[place[a], place[b]] = matrix[place[b], place[a]] = value
-    return matrix
+    text = match.group()
+    # An object with prose would become longer than a screen is wide.
+    return text if '"source"' in text else re.sub(r"\s*\n\s*", " ", text)

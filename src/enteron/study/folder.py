@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from enteron.errors import StudyError
+from enteron.study.metadata import read_folder_metadata
 from enteron.study.picture import UnreadablePictureError, decode_picture
 from enteron.study.study import RGB, Frame, Study
 from enteron.types import FrameAxis
@@ -26,7 +27,8 @@ class FrameFolder(Study):
     def __init__(self, path: Path, study_id: str, rate: Fraction | None) -> None:
         self._path = path
         numbers, self._names = _numbered(path, study_id)
-        super().__init__(study_id, FrameAxis(numbers), rate)
+        metadata = read_folder_metadata(path, study_id)
+        super().__init__(study_id, FrameAxis(numbers), rate, metadata)
 
     random_access = True
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from enteron.errors import StudyError
+from enteron.study.metadata import StudyMetadata
 from enteron.types import FrameAxis
 
 RGB = NDArray[np.uint8]  # (height, width, 3)
@@ -34,11 +35,17 @@ class Study(ABC):
     unusable once they are more than half of it.
     """
 
-    def __init__(self, study_id: str, axis: FrameAxis, rate: Fraction | None) -> None:
+    def __init__(
+        self,
+        study_id: str,
+        axis: FrameAxis,
+        rate: Fraction | None,
+        metadata: StudyMetadata | None = None,
+    ) -> None:
         self.id = study_id
         self.axis = axis
         self.rate = rate  # frames per second, exact; None when unknown or variable
-        self.frames_per_row: float | None = None  # of a shortened synthetic study; else None
+        self.metadata = StudyMetadata() if metadata is None else metadata
         self.unreadable: dict[int, str] = {}
         self.notes: tuple[str, ...] = ()  # oddities of the source that a person should know
 
@@ -46,6 +53,11 @@ class Study(ABC):
     def numbers(self) -> NDArray[np.int64]:
         """Every frame number, unreadable frames included, ascending."""
         return self.axis.frames
+
+    @property
+    def frames_per_row(self) -> float | None:
+        """Original frames that one frame of a shortened synthetic study stands for, else None."""
+        return self.metadata.frames_per_row
 
     def __len__(self) -> int:
         return len(self.axis)

@@ -14,6 +14,7 @@ from av.video.stream import VideoStream
 from numpy.typing import NDArray
 
 from enteron.errors import StudyError
+from enteron.study.metadata import StudyMetadata, read_comment_metadata
 from enteron.study.study import Frame, Study
 from enteron.types import FrameAxis
 
@@ -37,11 +38,12 @@ class VideoFile(Study):
         with _open(path, study_id) as container:
             index = _index(container, study_id)
             declared = container.streams.video[0].frames
+            metadata = _metadata(container, study_id)
         self._stamps = index.stamps
         self._time_base = index.time_base
         self._stamped = index.unique and _stamps_rise(path, study_id)
         rate = index.constant_rate if self._stamped else index.stated_rate
-        super().__init__(study_id, FrameAxis(np.arange(len(index.stamps))), rate)
+        super().__init__(study_id, FrameAxis(np.arange(len(index.stamps))), rate, metadata)
         self._cursor: _Cursor | None = None
         if declared and declared != len(self):
             self.notes = (f"the header promises {declared} frames, the file holds {len(self)}",)
@@ -190,6 +192,12 @@ def _open(path: Path, study_id: str) -> InputContainer:
         raise StudyError(f"the file of study {study_id} has no video in it", "give a video file")
     container.streams.video[0].thread_type = "AUTO"
     return container
+
+
+def _metadata(container: InputContainer, study_id: str) -> StudyMetadata:
+    # Matroska spells the key in capitals, MP4 does not.
+    tags = {name.lower(): value for name, value in container.metadata.items()}
+    return read_comment_metadata(tags.get("comment"), study_id)
 
 
 def _said(error: BaseException) -> str:
