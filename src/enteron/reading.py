@@ -39,6 +39,7 @@ from enteron.folders.reading import (
 )
 from enteron.folders.scores import write_scores
 from enteron.options import Options
+from enteron.progress import Progress, SilentProgress
 from enteron.report import write_report
 from enteron.report.pictures import choose_pictures, save_pictures
 from enteron.study import Study, open_study
@@ -152,18 +153,6 @@ class Reader:
     ) -> Reading:
         """Read one study, from its frames to the page."""
         opened = study if isinstance(study, Study) else open_study(study)
-        return self.read_opened(opened, out, opened.frames_per_row, truth=truth, progress=progress)
-
-    def read_opened(
-        self,
-        opened: Study,
-        out: Path | str | None,
-        scale: float | None,
-        *,
-        truth: Annotation | None = None,
-        progress: Progress | None = None,
-    ) -> Reading:
-        """The same; `scale` tells how many original frames a row of a shortened study is for."""
         folder = Path(f"{opened.id}-reading") if out is None else Path(out)
         with opened:
             run = _ReadingRun(self, opened, folder, truth, progress or SilentProgress())

@@ -55,7 +55,7 @@ def read(
     """
     from enteron.cli.console import RichProgress
     from enteron.inference.embed import LIMIT
-    from enteron.reading import Reader, ReadOptions, studies_under, write_together
+    from enteron.reading import Reader, ReadOptions, studies_under, write_joint_submission
     from enteron.study import open_study
 
     studies = studies_under(study)
@@ -73,14 +73,13 @@ def read(
     folder = out if out is not None else Path(f"{study.resolve().stem}-reading")
     progress = RichProgress()
     readings: list[Reading] = []
-    for number, (name, place) in enumerate(places, 1):
-        bars = Bars(f"{number}/{len(places)} " if len(places) > 1 else "")
-        opened = open_study(place, study_id=name)
-        folder = whole / name if len(places) > 1 else whole
-        scale = opened.frames_per_row
-        done = reader.read_opened(opened, folder, scale, truth=known.get(name), progress=bars)
-        readings.append(done)
-        show(done)
+    for index, (name, path) in enumerate(studies, 1):
+        if len(studies) > 1:
+            progress.message(f"Reading study {index} of {len(studies)}")
+        opened = open_study(path, study_id=name)
+        target = folder / name if len(studies) > 1 else folder
+        readings.append(reader.read(opened, target, truth=truths.get(name), progress=progress))
+        show(readings[-1])
     if len(readings) > 1:
         path = write_joint_submission(readings, folder)
         typer.echo(f"{path} holds all {len(readings)} studies.")
