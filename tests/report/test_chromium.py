@@ -136,9 +136,9 @@ def test_sorting(tab, key):
 
 def test_zoom_by_buttons_keys_wheel_and_drag(tab):
     zoom = "timeline.view().z"
-    tab.click('button[data-do="in"]')
+    tab.click('button[data-action="in"]')
     assert tab.run(zoom) == pytest.approx(1.7)
-    tab.click('button[data-do="whole"]')
+    tab.click('button[data-action="whole"]')
     assert tab.run(zoom) == 1
     tab.run("document.getElementById('tracks').focus()")
     tab.key("+")
@@ -288,7 +288,7 @@ def test_the_theme_can_be_chosen(browser, report):
 
 def test_it_prints(tab):
     """Pages with text, pictures and curves; the view on screen is as it was afterwards."""
-    tab.click('button[data-do="in"]')
+    tab.click('button[data-action="in"]')
     pdf = tab.pdf()
     assert pdf.startswith(b"%PDF")
     pages = len(re.findall(rb"/Type\s*/Page\b", pdf))

@@ -111,11 +111,12 @@ def _row(event: DecodedEvent, scores: Scores) -> dict[str, Any]:
 
 
 def _times(event: DecodedEvent, scores: Scores) -> list[float] | None:
-    """Seconds of the first row, and of the row that follows the last (or of the last itself)."""
-    if scores.times is None:
+    """Seconds at which an event starts, and at which its last row stops holding."""
+    if scores.times is None or scores.end_times is None:
         return None
-    rows = np.searchsorted(scores.axis.frames, (event.start, event.stop))
-    return [round(float(scores.times[min(row, len(scores.axis) - 1)]), 3) for row in rows]
+    rows = rows_of(event, scores)
+    start, end = scores.times[rows.start], scores.end_times[rows.stop - 1]
+    return [round(float(start), 3), round(float(end), 3)]
 
 
 def _lines(content: dict[str, Any]) -> str:
