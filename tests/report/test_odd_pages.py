@@ -88,3 +88,23 @@ def test_the_time_axis_has_units_that_fit_the_length(browser, tmp_path, rate, la
     tab = browser.open(write_report(write_folder(tmp_path, run={**RUN, "rate": rate})))
     assert tab.run(AXIS_LABELS) == labels
     tab.close()
+
+
+def test_the_time_axis_follows_uneven_times(browser, tmp_path):
+    """The first half at 1 frame a second, the second at 10: 100 s lie at half the width."""
+    times = np.r_[np.arange(100), 100 + np.arange(100) / 10]
+    events = (DecodedEvent(0, 200, "colon", 0.9, "colon"),)
+    scores = scores_for(events, range(200), times=times)
+    tab = browser.open(write_report(write_folder(tmp_path, events, scores)))
+    assert tab.run("study.frameAtTime(100)") == pytest.approx(100)
+    # The last frame begins at 109.9 s and lasts for the median period of 1 s.
+    assert tab.run("[0, 50, 150, 200].map(study.seconds)") == pytest.approx([0, 50, 105, 110.9])
+    ticks = tab.run(
+        "(() => { const pen = CanvasRenderingContext2D.prototype, moveTo = pen.moveTo, xs = [];"
+        "pen.moveTo = (x) => xs.push(x); timeline.draw(); pen.moveTo = moveTo;"
+        "const width = document.querySelector('.axis .lane').clientWidth;"
+        "return xs.map(x => x / width); })()"
+    )
+    # 110 s over nine labels: a tick every 15 s
+    assert ticks == pytest.approx([0, 0.075, 0.15, 0.225, 0.3, 0.375, 0.45, 0.75], abs=0.003)
+    tab.close()

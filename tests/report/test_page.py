@@ -256,7 +256,7 @@ def test_without_thresholds_nothing_is_said_about_them(tmp_path):
     )
     assert "threshold" not in text
     assert "Not looked for" not in text
-    assert "or it is not set up to report them" in text
+    assert "or it is not set up to report this; that does not prove absence." in text
 
 
 def test_calibrated_probabilities_are_compared_with_thresholds(tmp_path):
@@ -280,13 +280,9 @@ def test_findings_that_are_never_reported_are_not_called_absent(tmp_path):
     edit_json(folder / "run.json", thresholds={"ulcer": None, "hematin": None, "blood": 0.5})
     text = page(folder).text
     assert "No event reported for: active bleeding, angiectasia, erythema, lymphangio" in text
-    assert (
-        "Not looked for: hematin, ulcer. With these settings the model never reports them" in text
-    )
+    assert "Not looked for: hematin, ulcer. These are never reported with these settings" in text
     edit_json(folder / "run.json", thresholds={"ulcer": None})
-    assert (
-        "Not looked for: ulcer. With these settings the model never reports it" in page(folder).text
-    )
+    assert "Not looked for: ulcer. This is never reported with these settings" in page(folder).text
 
 
 def test_long_lists_about_the_model_are_folded(tmp_path):

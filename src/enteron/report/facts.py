@@ -233,9 +233,9 @@ def facts_panel(reading: StoredReading, clock: Clock) -> FactsPanel:
     groups = (
         FactGroup("Study", _study_facts(reading, clock)),
         FactGroup("Model", _model_facts(run)),
+        FactGroup("Processing", _processing_facts(run)),
         _training_group(run.model.trained_on if run.model else {}),
         _results_group(run.model.results if run.model else {}),
-        FactGroup("Processing", _processing_facts(run)),
         FactGroup(
             "Software",
             tuple(Fact(name, version) for name, version in sorted(run.versions.items())),

@@ -56,18 +56,22 @@ const study = (() => {
     const [first, start] = data.runs[runBefore(row, 0)];
     return start + (row - first) * data.step;
   };
-  // Seconds since the first frame, or null where the study has no times.
-  const seconds = (frame) => {
+  // Linear interpolation between knots, which are pairs of frame and seconds: from frames to seconds
+  // (key 0), or from seconds to frames (key 1). Null where the study has no times.
+  const interpolate = (value, key) => {
     const knots = data.times;
     if (knots === null) return null;
     let from = 0, to = knots.length - 1;
     while (from + 1 < to) {
       const middle = (from + to) >> 1;
-      if (knots[middle][0] <= frame) from = middle; else to = middle;
+      if (knots[middle][key] <= value) from = middle; else to = middle;
     }
-    const [frame0, time0] = knots[from], [frame1, time1] = knots[Math.min(from + 1, knots.length - 1)];
-    return frame1 === frame0 ? time0 : time0 + (time1 - time0) * (frame - frame0) / (frame1 - frame0);
+    const left = knots[from], right = knots[to], other = 1 - key;
+    if (left[key] === right[key]) return left[other];
+    return left[other] + (right[other] - left[other]) * (value - left[key]) / (right[key] - left[key]);
   };
+  const seconds = (frame) => interpolate(frame, 0);
+  const frameAtTime = (time) => interpolate(time, 1);
   // Least and greatest value of a label over rows [from, to): [least, greatest], 0 to 255.
   const range = (label, from, to, level) => {
     const base = label * level.count;
@@ -85,7 +89,7 @@ const study = (() => {
     for (const level of levels) if (level.size * 2 <= rows) best = level;
     return best;
   };
-  return { ...data, LABELS, length, levels, rowAt, rowsIn, frameOf, seconds, range, levelFor };
+  return { ...data, LABELS, length, levels, rowAt, rowsIn, frameOf, seconds, frameAtTime, range, levelFor };
 })();
 
 const twoDigits = (number) => String(number).padStart(2, "0");

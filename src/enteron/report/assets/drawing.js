@@ -87,12 +87,17 @@ const drawing = (() => {
       step = [1, 2, 5, 10].map((factor) => factor * power).find((candidate) => candidate >= leastStep) || 10 * power;
     }
     pen.beginPath();
+    let free = 0; // where the next label may begin: uneven times crowd them in places
     for (let value = Math.ceil(begin / step) * step; value <= end; value += step) {
-      const left = (value - begin) / (end - begin) * wide;
-      pen.moveTo(Math.round(left) + 0.5, tall - 5); pen.lineTo(Math.round(left) + 0.5, tall);
+      const frame = timed ? study.frameAtTime(value) : value;
+      const x = (frame - first) / span * wide;
+      pen.moveTo(Math.round(x) + 0.5, tall - 5); pen.lineTo(Math.round(x) + 0.5, tall);
       const text = timed ? axisTime(value, study.seconds(study.end)) : grouped(value);
-      const half = pen.measureText(text).width / 2;
-      pen.fillText(text, Math.min(Math.max(left - half, 0), wide - 2 * half), tall - 9);
+      const width = pen.measureText(text).width;
+      const left = Math.min(Math.max(x - width / 2, 0), wide - width);
+      if (left < free) continue;
+      pen.fillText(text, left, tall - 9);
+      free = left + width + 8;
     }
     pen.stroke();
   };
