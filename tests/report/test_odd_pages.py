@@ -1,4 +1,4 @@
-"""Pages of odd readings in a browser: hostile names, nothing to show, gaps, rows."""
+"""Pages of unusual readings in a browser: hostile names, nothing to show, gaps, rows, axes."""
 
 import numpy as np
 import pytest

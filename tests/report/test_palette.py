@@ -1,4 +1,4 @@
-"""Colours that can be told from the paper."""
+"""Colours of labels stand out from the paper."""
 
 import pytest
 

@@ -187,7 +187,7 @@ def test_the_album_keeps_to_its_budget(tmp_path):
     assert first_frames | set(choice.best.values()) <= set(limited.pictures)
 
 
-def test_writing_that_was_saved_is_removed_from_the_page(tmp_path):
+def test_text_that_was_saved_is_removed_from_the_page(tmp_path):
     folder = tmp_path / "f"
     folder.mkdir()
     for number in range(400):
