@@ -1,6 +1,6 @@
 """The report of a long study: 130,000 frames, several hundred events, with pictures.
 
-Seconds to write it, its size, and in Chromium the time of a frame while zooming and moving.
+Measures the seconds to write it, its size, and in Chromium the frame times while zooming.
 """
 
 import argparse
@@ -29,7 +29,7 @@ from enteron.study.study import RGB
 from enteron.types import FrameAxis, Scores, Unit
 from tests.browser import Browser, chromium
 
-PICTURES = 60  # different ones, which the study repeats
+PICTURES = 60  # distinct ones, which the study repeats
 ROUNDS = 3
 
 
@@ -46,22 +46,22 @@ def main() -> None:
 
 
 def measure(folder: Path, frames: int, findings: int) -> None:
-    scores, events = made(frames, findings)
+    scores, events = simulated_reading(frames, findings)
     columns = {label: scores.values[:, column] for column, label in enumerate(LABELS)}
     pl.DataFrame({"frame": scores.axis.frames, **columns}).write_parquet(folder / "scores.parquet")
     write_reading(folder, scores, Unit.FRAME, events, cut=False)
     write_run(folder, {"study": "bench", "rows": frames, "rate": 4.0, "rate_note": "as stated"})
-    study = Repeated(frames)
-    chosen = choose_pictures(scores, events)
+    study = RepeatingStudy(frames)
+    choice = choose_pictures(scores, events)
     begin = time.perf_counter()
-    saved = save_pictures(study, chosen, folder)
+    saved = save_pictures(study, choice, folder)
     seconds = time.perf_counter() - begin
     print(f"{frames:,} frames, {len(events)} events")
     print(f"pictures   {seconds:6.1f} s   {len(saved.frames)} saved")
     seconds = timed(lambda: write_report(folder), ROUNDS)
     size = (folder / "report.html").stat().st_size / 1e6
-    kept = "within" if seconds <= 20 and size <= 12 else "NOT within"
-    print(f"report     {seconds:6.1f} s   {size:.1f} MB   {kept} 20 s and 12 MB")
+    verdict = "within" if seconds <= 20 and size <= 12 else "NOT within"
+    print(f"report     {seconds:6.1f} s   {size:.1f} MB   {verdict} 20 s and 12 MB")
     if chromium() is None:
         print("Chromium is not installed: no frame times")
         return
@@ -69,19 +69,19 @@ def measure(folder: Path, frames: int, findings: int) -> None:
 
 
 def print_frame_times(path: Path) -> None:
-    """Times between animation frames while the view changes on each of them."""
-    with Browser(patience=120) as browser:
+    """Print the times between animation frames while the view changes on each of them."""
+    with Browser(timeout=120) as browser:
         begin = time.perf_counter()
         tab = browser.open(path)
         print(f"loading    {time.perf_counter() - begin:6.1f} s")
         tab.run("document.getElementById('more-curves').open = true")
         tab.run("document.getElementById('timeline').scrollIntoView({behavior: 'instant'})")
         tab.settle()
-        measured: list[float] = json.loads(tab.run(ZOOMING))
-        drawn: list[float] = json.loads(tab.run(DRAWING))
-    for name, values in (("frame time", measured), ("drawing", drawn)):
-        middle, late = statistics.median(values), float(np.quantile(values, 0.95))
-        print(f"{name:10} {middle:6.1f} ms  median, {late:.1f} ms 95 %, {len(values)} frames")
+        zooming: list[float] = json.loads(tab.run(ZOOMING))
+        drawing: list[float] = json.loads(tab.run(DRAWING))
+    for name, values in (("frame time", zooming), ("drawing", drawing)):
+        median, slow = statistics.median(values), float(np.quantile(values, 0.95))
+        print(f"{name:10} {median:6.1f} ms  median, {slow:.1f} ms 95 %, {len(values)} frames")
 
 
 ZOOMING = """new Promise((done) => {
@@ -110,8 +110,8 @@ DRAWING = """(() => {
 })()"""
 
 
-def made(frames: int, findings: int) -> tuple[Scores, list[DecodedEvent]]:
-    """Noisy scores with regions and findings, and the events that gave rise to them."""
+def simulated_reading(frames: int, findings: int) -> tuple[Scores, list[DecodedEvent]]:
+    """Noisy scores with regions and findings, and the events that they were simulated from."""
     rng = np.random.default_rng(0)
     log_odds = rng.normal(-5, 1.2, (frames, len(LABELS))).astype(np.float32)
     edges = np.array([0, 0.0005, 0.001, 0.08, 0.7, 1.0]) * frames
@@ -131,8 +131,8 @@ def made(frames: int, findings: int) -> tuple[Scores, list[DecodedEvent]]:
     return Scores("bench", FrameAxis(np.arange(frames)), values), events
 
 
-class Repeated(Study):
-    """A long study of a few drawn pictures."""
+class RepeatingStudy(Study):
+    """A long study that repeats a few synthetic pictures."""
 
     def __init__(self, frames: int) -> None:
         super().__init__("bench", FrameAxis(np.arange(frames)), Fraction(4))
@@ -141,7 +141,7 @@ class Repeated(Study):
         self._pictures: list[RGB] = [film.frame(row) for row in range(PICTURES)]
 
     def file_stamps(self, rows: slice = slice(None)) -> NDArray[np.int64]:
-        return np.zeros((0, 2), np.int64)  # drawn, not read from files
+        return np.zeros((0, 2), np.int64)  # synthetic: there are no files
 
     def _stream(self, start: int) -> Iterator[Frame]:
         return (self._fetch(row) for row in range(start, len(self)))

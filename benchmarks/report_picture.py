@@ -1,6 +1,6 @@
-"""The picture of the report in the README: a synthetic study, scores simulated from its truth.
+"""Makes docs/report.jpg: the report of a synthetic study, with scores simulated from its truth.
 
-Nothing is measured here. Frames are drawn as they are needed, so that it takes a minute.
+Nothing is measured here. Frames are drawn as they are needed, which takes about a minute.
 """
 
 import argparse
@@ -44,12 +44,12 @@ def main() -> None:
         folder = arguments.keep or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
         report = make_reading(folder, StudyPlan(1, options, load_priors()))
-        arguments.out.write_bytes(photographed(report))
+        arguments.out.write_bytes(screenshot(report))
     print(f"{arguments.out.name}: {arguments.out.stat().st_size / 1000:.0f} kB")
 
 
 def make_reading(folder: Path, plan: StudyPlan) -> Path:
-    """A reading of a drawn study, and its report with the truth beside it."""
+    """A reading of a synthetic study, and its report with the truth beside it."""
     table = plan.table
     rng = np.random.default_rng(plan.options.seed)
     noise = gaussian_filter1d(rng.normal(0, 5, table.values.shape), 4, axis=0)
@@ -75,14 +75,15 @@ def make_reading(folder: Path, plan: StudyPlan) -> Path:
     return write_report(folder, truth=truth_events(table, Unit.FRAME))
 
 
-def photographed(report: Path) -> bytes:
-    """The timeline, with the pointer on the surest finding that has a picture."""
-    with Browser(patience=120) as browser:
+def screenshot(report: Path) -> bytes:
+    """The timeline, with the pointer on the most confident finding that has a picture."""
+    with Browser(timeout=120) as browser:
         tab = browser.open(report, WIDTH, HEIGHT)
         tab.run("document.getElementById('timeline').scrollIntoView()")
         event = tab.run(
-            "[...document.querySelectorAll('#gallery .card')].find(c => c.querySelector('img') &&"
-            " document.querySelector(`.find[data-event='${c.dataset.event}']`)).dataset.event"
+            "[...document.querySelectorAll('#cards .card')].find(card =>"
+            " card.querySelector('img') && document.querySelector("
+            "`.finding-mark[data-event='${card.dataset.event}']`)).dataset.event"
         )
         box = tab.run(
             f"(b => [b.left + b.width / 2, b.top + b.height / 2])"
@@ -95,14 +96,14 @@ def photographed(report: Path) -> bytes:
 
 
 class FilmStudy(Study):
-    """A synthetic study whose frames are drawn when they are asked for."""
+    """A synthetic study whose frames are drawn on demand."""
 
     def __init__(self, plan: StudyPlan) -> None:
         super().__init__(plan.id, plan.table.axis, None)
         self._film = plan.film()
 
     def file_stamps(self, rows: slice = slice(None)) -> NDArray[np.int64]:
-        return np.zeros((0, 2), np.int64)  # drawn, not read from files
+        return np.zeros((0, 2), np.int64)  # synthetic: there are no files
 
     def _stream(self, start: int) -> Iterator[Frame]:
         return (self._fetch(row) for row in range(start, len(self)))

@@ -1,4 +1,4 @@
-"""A headless Chromium, driven over a pipe in the DevTools protocol: no package is needed for it.
+"""A headless Chromium, driven over a pipe with the DevTools protocol; it needs no package.
 
 Messages are JSON, each ended by a zero byte; Chromium reads them from descriptor 3 and writes to 4.
 """
@@ -24,7 +24,7 @@ FLAGS = (
 
 
 def chromium() -> str | None:
-    """Where Chromium is, or None."""
+    """Path of Chromium, or None."""
     return (
         shutil.which("chromium")
         or shutil.which("chromium-browser")
@@ -33,21 +33,21 @@ def chromium() -> str | None:
 
 
 class BrowserError(RuntimeError):
-    """Chromium did not do what it was asked for."""
+    """Chromium failed to execute a command."""
 
 
 class Browser:
     """One Chromium with a profile of its own."""
 
-    def __init__(self, patience: float = 60.0) -> None:
+    def __init__(self, timeout: float = 60.0) -> None:
         path = chromium()
         if path is None:
             raise BrowserError("Chromium is not installed")
-        self._patience = patience  # seconds until an answer must be there
+        self._timeout = timeout  # seconds to wait for an answer
         self._profile = tempfile.TemporaryDirectory(prefix="chromium-", ignore_cleanup_errors=True)
         to_read, self._to_write = os.pipe()
         self._from_read, from_write = os.pipe()
-        # The shell moves the pipes to the two descriptors that Chromium insists on.
+        # The shell moves the pipes to the two descriptors that Chromium requires.
         command = f'exec "$0" "$@" 3<&{to_read} 4>&{from_write}'
         arguments = [path, *FLAGS, f"--user-data-dir={self._profile.name}", "about:blank"]
         self._process = subprocess.Popen(
@@ -88,7 +88,7 @@ class Browser:
         self._profile.cleanup()
 
     def call(self, method: str, session: str | None = None, **params: Any) -> dict[str, Any]:
-        """Send a command and wait for its answer; events that come meanwhile are kept."""
+        """Send a command and wait for its answer; events received meanwhile are kept."""
         self._number += 1
         message: dict[str, Any] = {"id": self._number, "method": method, "params": params}
         if session is not None:
@@ -97,7 +97,7 @@ class Browser:
         while data:
             data = data[os.write(self._to_write, data) :]
         while True:
-            answer = self._receive(self._patience)
+            answer = self._receive(self._timeout)
             if answer.get("id") == self._number:
                 if "error" in answer:
                     raise BrowserError(f"{method}: {answer['error']['message']}")
@@ -105,7 +105,7 @@ class Browser:
             self.events.append(answer)
 
     def collect(self, seconds: float) -> None:
-        """Take in events for a while."""
+        """Receive events for some seconds."""
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
             try:
@@ -113,8 +113,8 @@ class Browser:
             except TimeoutError:
                 return
 
-    def _receive(self, patience: float) -> dict[str, Any]:
-        until = time.monotonic() + patience
+    def _receive(self, timeout: float) -> dict[str, Any]:
+        until = time.monotonic() + timeout
         while b"\0" not in self._buffer:
             left = until - time.monotonic()
             if left <= 0 or not select.select([self._from_read], [], [], left)[0]:
@@ -180,13 +180,13 @@ class Tab:
         )
         if "exceptionDetails" in answer:
             details = answer["exceptionDetails"]
-            said = details.get("exception", {}).get("description", details.get("text"))
-            raise BrowserError(f"{expression}: {said}")
+            message = details.get("exception", {}).get("description", details.get("text"))
+            raise BrowserError(f"{expression}: {message}")
         return answer["result"].get("value")
 
     def wait_for(self, expression: str) -> None:
         """Wait until an expression is true."""
-        until = time.monotonic() + self._browser._patience
+        until = time.monotonic() + self._browser._timeout
         while not self.run(f"Boolean({expression})"):
             if time.monotonic() > until:
                 raise BrowserError(f"never became true: {expression}")
@@ -201,7 +201,7 @@ class Tab:
         self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, **more)
 
     def click(self, selector: str) -> None:
-        """Scroll an element into view and click its middle once it stands still, as people do."""
+        """Scroll an element into view and click its middle once it stands still."""
         x, y = self.middle(selector)
         while True:
             self.settle()
@@ -248,24 +248,24 @@ class Tab:
     def seen(self, method: str) -> list[dict[str, Any]]:
         """Events of this tab so far."""
         self._browser.collect(0.05)
-        mine = (e for e in self._browser.events if e.get("sessionId") == self._session)
-        return [event["params"] for event in mine if event["method"] == method]
+        events = (e for e in self._browser.events if e.get("sessionId") == self._session)
+        return [event["params"] for event in events if event["method"] == method]
 
     def complaints(self) -> list[str]:
-        """Everything that the console would show in red or yellow."""
-        found = [e["exceptionDetails"]["text"] for e in self.seen("Runtime.exceptionThrown")]
-        found += [e["entry"]["text"] for e in self.seen("Log.entryAdded")]
-        found += [
+        """Errors and warnings of the console."""
+        messages = [e["exceptionDetails"]["text"] for e in self.seen("Runtime.exceptionThrown")]
+        messages += [e["entry"]["text"] for e in self.seen("Log.entryAdded")]
+        messages += [
             json.dumps(e["args"])
             for e in self.seen("Runtime.consoleAPICalled")
             if e["type"] in ("error", "warning", "assert")
         ]
-        return found
+        return messages
 
     def requests(self) -> list[str]:
-        """Addresses that the page asked for, itself and embedded data aside."""
-        asked = [e["request"]["url"] for e in self.seen("Network.requestWillBeSent")]
-        return [url for url in asked if not url.startswith(("data:", "file:", "about:"))]
+        """Addresses that the page requested, except files and embedded data."""
+        urls = [e["request"]["url"] for e in self.seen("Network.requestWillBeSent")]
+        return [url for url in urls if not url.startswith(("data:", "file:", "about:"))]
 
     def close(self) -> None:
         self._browser.call("Target.closeTarget", targetId=self._target)

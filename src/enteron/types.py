@@ -8,7 +8,8 @@ import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -230,6 +231,20 @@ class Scores:
     def shortening(self) -> float:
         """How many rows of a full-length study one row stands for; 1 for real studies."""
         return 1.0 if self.frames_per_row is None else max(1.0, self.frames_per_row / STORED_EVERY)
+
+    @cached_property
+    def end_times(self) -> NDArray[np.float64] | None:
+        """(rows,) seconds at which each row stops holding, if times are known.
+
+        A row holds until the next one begins. Before a gap and at the end of the study it holds
+        for one frame period: the median distance of rows that follow each other directly.
+        """
+        if self.times is None or len(self.axis) == 1:
+            return self.times  # the period of a single frame is unknown
+        follows = np.diff(self.axis.frames) <= self.axis.step  # no gap before the next row
+        ends = self.times + np.median(np.diff(self.times)[follows])
+        ends[:-1] = np.where(follows, self.times[1:], np.minimum(ends[:-1], self.times[1:]))
+        return ends
 
     def column(self, label: str) -> NDArray[np.float32]:
         """(rows,) scores of one label."""

@@ -106,13 +106,13 @@ def write_folder(
     if run is not None:
         write_run(folder, {**run, "study": scores.study, "rows": len(scores.axis)})
     if pictures:
-        chosen = choose_pictures(scores, events)
+        choice = choose_pictures(scores, events)
         frames = write_frames(folder / "frames", scores.axis.frames)
-        save_pictures(open_study(frames, study_id=scores.study), chosen, folder)
+        save_pictures(open_study(frames, study_id=scores.study), choice, folder)
     return folder
 
 
 def edit_json(path: Path, **changes: Any) -> None:
-    """Change fields of a JSON file; None takes one out."""
+    """Change fields of a JSON file; None removes one."""
     content = {**json.loads(path.read_text()), **changes}
     path.write_text(json.dumps({k: v for k, v in content.items() if v is not None}))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from enteron.decode.events import DecodedEvent
-from enteron.labels import FINDINGS
+from enteron.labels import FINDINGS, REGIONS
 from enteron.report import write_report
 from enteron.types import Annotation, Segment, Unit
 from tests.report.conftest import OVERFLOW
@@ -37,11 +37,11 @@ def report(tmp_path_factory):
 
 @pytest.fixture
 def tab(browser, report):
-    made = browser.open(report)
-    yield made
-    assert made.complaints() == []
-    assert made.requests() == []
-    made.close()
+    tab = browser.open(report)
+    yield tab
+    assert tab.complaints() == []
+    assert tab.requests() == []
+    tab.close()
 
 
 @pytest.mark.parametrize("width", [1280, 390])
@@ -87,7 +87,7 @@ def test_a_click_in_a_lane_leads_to_the_picture(tab):
 def test_a_filtered_card_is_shown_when_its_mark_is_clicked(tab):
     tab.click('.chip[data-label="polyp"]')
     labels = (
-        "[...new Set([...document.querySelectorAll('#gallery .card')]"
+        "[...new Set([...document.querySelectorAll('#cards .card')]"
         ".filter(c => !c.hidden).map(c => c.dataset.label))]"
     )
     assert tab.run(labels) == ["polyp"]
@@ -122,7 +122,7 @@ def test_sorting(tab, key):
         "s.dispatchEvent(new Event('change')); })()"
     )
     cards = tab.run(
-        "[...document.querySelectorAll('#gallery .card')].map(c => Number(c.dataset.event))"
+        "[...document.querySelectorAll('#cards .card')].map(c => Number(c.dataset.event))"
     )
     events = {n: e for n, e in enumerate(MANY) if n in cards}
     assert len(events) == len(cards) == 31
@@ -136,9 +136,9 @@ def test_sorting(tab, key):
 
 def test_zoom_by_buttons_keys_wheel_and_drag(tab):
     zoom = "timeline.view().z"
-    tab.click('button[data-do="in"]')
+    tab.click('button[data-action="in"]')
     assert tab.run(zoom) == pytest.approx(1.7)
-    tab.click('button[data-do="whole"]')
+    tab.click('button[data-action="whole"]')
     assert tab.run(zoom) == 1
     tab.run("document.getElementById('tracks').focus()")
     tab.key("+")
@@ -169,7 +169,7 @@ def test_a_plain_wheel_scrolls_the_page(tab):
     assert tab.run("timeline.view().z") == 1
 
 
-def test_the_cursor_tells_frame_time_region_and_labels(tab):
+def test_the_cursor_shows_frame_time_region_and_labels(tab):
     box = tab.run(
         "(() => { const l = document.querySelector('.transit-lane');"
         "l.scrollIntoView({block: 'center', behavior: 'instant'});"
@@ -179,14 +179,14 @@ def test_the_cursor_tells_frame_time_region_and_labels(tab):
     for frame in (61, 150, 350):
         tab.mouse("mouseMoved", box[0] + box[1] * (frame + 0.5) / 400, box[2])
         tab.settle()
-        said = tab.run("document.getElementById('readout').textContent")
+        readout = tab.run("document.getElementById('readout').textContent")
         seconds = frame // 2
-        assert said.startswith(f"frame {frame} · 0:{seconds // 60:02d}:{seconds % 60:02d} · ")
-        stay = next(e.label for e in MANY[:6] if e.start <= frame < e.stop and e.label != "pylorus")
-        assert stay in said
+        assert readout.startswith(f"frame {frame} · 0:{seconds // 60:02d}:{seconds % 60:02d} · ")
+        region = next(e.label for e in MANY[:6] if e.start <= frame < e.stop and e.label in REGIONS)
+        assert region in readout
         best = int(scores.values[frame, 5:].argmax())
         if scores.values[frame, 5 + best] >= 0.1:
-            assert re.search(r"· [a-z ]+ 0\.[789]\d", said)
+            assert re.search(r"· [a-z ]+ 0\.[789]\d", readout)
 
 
 def test_curves_show_the_scores(tab):
@@ -288,7 +288,7 @@ def test_the_theme_can_be_chosen(browser, report):
 
 def test_it_prints(tab):
     """Pages with text, pictures and curves; the view on screen is as it was afterwards."""
-    tab.click('button[data-do="in"]')
+    tab.click('button[data-action="in"]')
     pdf = tab.pdf()
     assert pdf.startswith(b"%PDF")
     pages = len(re.findall(rb"/Type\s*/Page\b", pdf))
@@ -302,13 +302,13 @@ def test_it_prints(tab):
 
 def _streams(pdf: bytes) -> list[bytes]:
     """Unpacked content streams."""
-    found = []
+    streams = []
     for match in re.finditer(rb"stream\r?\n", pdf):
         try:
-            found.append(zlib.decompressobj().decompress(pdf[match.end() :]))
+            streams.append(zlib.decompressobj().decompress(pdf[match.end() :]))
         except zlib.error:
             continue
-    return found
+    return streams
 
 
 def test_print_is_light_and_without_controls(browser, report):

@@ -1,7 +1,7 @@
-"""Nothing that a recorder writes into its frames survives; what it shows of the gut does.
+"""Text that a recorder writes into its frames is removed; the picture of the gut is kept.
 
-Each case makes the same frames with and without writing. The outline is measured on those with
-writing, and is right when the two kinds cannot be told apart behind it.
+Each case draws the same frames with and without text. The outline is measured on those with text,
+and is right if the two kinds are equal once masked.
 """
 
 import cv2
@@ -39,7 +39,7 @@ def outline(kind: str, size: int = SIZE) -> np.ndarray:
     }[kind][..., None]
 
 
-def write(frame: np.ndarray, number: int) -> None:
+def write_text(frame: np.ndarray, number: int) -> None:
     """A running clock, a date, a name and a logo, in the four corners."""
     size = frame.shape[0]
     font, white = cv2.FONT_HERSHEY_SIMPLEX, (240, 240, 240)
@@ -56,30 +56,30 @@ def write(frame: np.ndarray, number: int) -> None:
 
 
 def pairs(kind: str, count: int, size: int = SIZE) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Frames with writing and without, as small as the page shows them."""
+    """Frames with text and without, as small as the page shows them."""
     with_text, without = [], []
     for number in range(count):
         clean = np.where(outline(kind, size), tissue(number, size), 0).astype(np.uint8)
         written = clean.copy()
-        write(written, number)
+        write_text(written, number)
         with_text.append(_small(written))
         without.append(_small(clean))
     return with_text, without
 
 
-def differing(one: np.ndarray, other: np.ndarray) -> int:
-    """Pixels by which two pictures can be told apart."""
-    return int((one != other).any(axis=2).sum())
+def differing(first: np.ndarray, second: np.ndarray) -> int:
+    """How many pixels of two pictures differ."""
+    return int((first != second).any(axis=2).sum())
 
 
 @pytest.mark.parametrize("kind", ["circle", "octagon", "cut circle", "square", "offset"])
 @pytest.mark.parametrize("count", [1, 3, 40])
-def test_no_pixel_of_writing_survives(kind, count):
+def test_no_pixel_of_text_survives(kind, count):
     written, clean = pairs(kind, count)
     assert differing(written[0], clean[0]) > 500  # there was something to remove
     keep = field_of_view(written)
-    for one, other in zip(written, clean, strict=True):
-        assert differing(masked(one, keep), masked(other, keep)) == 0
+    for with_text, without in zip(written, clean, strict=True):
+        assert differing(masked(with_text, keep), masked(without, keep)) == 0
 
 
 @pytest.mark.parametrize(
@@ -97,10 +97,10 @@ def test_what_the_capsule_shows_is_kept(kind, least):
 @pytest.mark.parametrize("name", list(device.DEVICES))
 def test_phantom_devices(name, monkeypatch):
     """The three drawn capsules with the text that their recorders burn in."""
-    made = device.find_device(name)
+    capsule = device.device_named(name)
 
     def frames() -> list[np.ndarray]:
-        pictures = (tissue(n, made.inner).astype(np.float32) / 255 for n in range(12))
+        pictures = (tissue(n, capsule.inner).astype(np.float32) / 255 for n in range(12))
         return [
             _small(device.develop(name, picture, 997 * n, 3, (5 * n, 7 * n)))
             for n, picture in enumerate(pictures)
@@ -120,7 +120,7 @@ def test_phantom_devices(name, monkeypatch):
     assert keep.mean() > 0.55
 
 
-def test_writing_over_the_tissue_itself():
+def test_text_over_the_tissue_itself():
     """A name across the middle of the picture, and a clock that runs there."""
     written, clean = [], []
     for number in range(40):
@@ -140,24 +140,24 @@ def test_writing_over_the_tissue_itself():
 
 
 @pytest.mark.parametrize("count", [1, 3, 40])
-def test_writing_close_to_the_picture(count):
+def test_text_close_to_the_picture(count):
     """A logo in large letters directly below the picture, as PillCam COLON 2 has it."""
     written, clean = [], []
     for number in range(count):
         frame = np.where(outline("cut circle"), tissue(number), 0).astype(np.uint8)
         clean.append(_small(frame))
         frame = frame.copy()
-        font, place = cv2.FONT_HERSHEY_SIMPLEX, (110, round(0.91 * SIZE) + 19)
-        cv2.putText(frame, "Pill*COLON2", place, font, 0.6, (250, 250, 250), 2, cv2.LINE_AA)
+        font, position = cv2.FONT_HERSHEY_SIMPLEX, (110, round(0.91 * SIZE) + 19)
+        cv2.putText(frame, "Pill*COLON2", position, font, 0.6, (250, 250, 250), 2, cv2.LINE_AA)
         written.append(_small(frame))
     keep = field_of_view(written)
     assert differing(written[0], clean[0]) > 400
-    for one, other in zip(written, clean, strict=True):
-        assert differing(masked(one, keep), masked(other, keep)) == 0
+    for with_text, without in zip(written, clean, strict=True):
+        assert differing(masked(with_text, keep), masked(without, keep)) == 0
 
 
 def test_a_panel_beside_the_picture_is_removed():
-    """A recorder's screen: the picture at the left, a grey panel with writing at the right."""
+    """A recorder's screen: the picture at the left, a grey panel with text at the right."""
     frames = []
     for number in range(20):
         screen = np.full((480, 800, 3), 0, np.uint8)

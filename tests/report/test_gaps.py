@@ -1,4 +1,4 @@
-"""Gaps and unreadable frames told apart."""
+"""Gaps of the numbering, distinguished from unreadable frames."""
 
 import numpy as np
 from hypothesis import given
@@ -17,15 +17,15 @@ def test_against_a_search_number_by_number(step, first, bad, lost):
     """Rows 0 to 59; some unreadable, some not in the study at all."""
     rows = [row for row in range(60) if row not in bad | lost]
     axis = FrameAxis(first + step * np.array(rows))
-    expected, hole = [], []
+    expected, missing = [], []
     for row in range(60):
         if row in rows:
-            if any(r in lost - bad for r in hole):
-                expected.append((first + step * hole[0], first + step * row))
-            hole = []
+            if any(r in lost - bad for r in missing):
+                expected.append((first + step * missing[0], first + step * row))
+            missing = []
         else:
-            hole.append(row)
-    if axis.step == step:  # so many frames may be gone that another step is the commonest
+            missing.append(row)
+    if axis.step == step:  # with many frames missing, another step may be the commonest
         assert gaps_of(axis, {first + step * row for row in bad}) == expected
 
 

@@ -1,16 +1,16 @@
-"""Colours that can be told from the paper."""
+"""Colours of labels stand out from the paper."""
 
 import pytest
 
 from enteron.labels import COLOURS, LABELS
 from enteron.report.page import (
     DARK_PAPER,
-    ENOUGH,
+    LEAST_CONTRAST,
     LIGHT_PAPER,
     contrast,
+    label_styles,
     legible,
     luminance,
-    stylesheet,
 )
 
 
@@ -23,7 +23,7 @@ def test_luminance_and_contrast_as_wcag_gives_them():
 @pytest.mark.parametrize("label", LABELS)
 @pytest.mark.parametrize("paper", [LIGHT_PAPER, DARK_PAPER])
 def test_every_label_is_legible(label, paper):
-    assert contrast(legible(COLOURS[label], paper), paper) >= ENOUGH
+    assert contrast(legible(COLOURS[label], paper), paper) >= LEAST_CONTRAST
 
 
 def test_legible_colours_stay_as_they_are():
@@ -31,6 +31,6 @@ def test_legible_colours_stay_as_they_are():
 
 
 def test_every_label_has_a_class():
-    css = stylesheet()
+    css = label_styles()
     for column, label in enumerate(LABELS):
         assert f".l-{column}{{--fill:{COLOURS[label]};" in css

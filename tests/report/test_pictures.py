@@ -32,25 +32,25 @@ def test_the_frame_of_highest_probability_is_chosen():
     frames = 5 * np.arange(400)
     events = [DecodedEvent(5 * e.start, 5 * e.stop, e.label, e.score, e.region) for e in EVENTS]
     scores = scores_for(events, frames)
-    chosen = choose_pictures(scores, events)
+    choice = choose_pictures(scores, events)
     for number, event in enumerate(events):
-        if number not in chosen.best:
+        if number not in choice.best:
             continue
         inside = (frames >= event.start) & (frames < event.stop)
         column = np.where(inside, scores.values[:, COLUMN[event.label]], -1)
-        assert chosen.best[number] == frames[column.argmax()]
-    assert set(chosen.best) == {3, 6, 7, 8}  # the landmark and the findings
-    best = chosen.best[7]
-    assert chosen.neighbours[7] == (best - 10, best - 5, best + 5, best + 10)
-    assert chosen.firsts[2] == (200, 215, 260)  # rows 0, 3 and 12 of the stay
-    assert set(chosen.firsts) == {0, 1, 2, 4, 5}
-    assert chosen.frames == tuple(sorted(set(chosen.frames)))
+        assert choice.best[number] == frames[column.argmax()]
+    assert set(choice.best) == {3, 6, 7, 8}  # the landmark and the findings
+    best = choice.best[7]
+    assert choice.neighbours[7] == (best - 10, best - 5, best + 5, best + 10)
+    assert choice.first_frames[2] == (200, 215, 260)  # rows 0, 3 and 12 of the interval
+    assert set(choice.first_frames) == {0, 1, 2, 4, 5}
+    assert choice.frames == tuple(sorted(set(choice.frames)))
 
 
 def test_neighbours_stay_inside_the_study():
     events = [DecodedEvent(0, 1, "polyp", 0.9), DecodedEvent(3, 4, "ulcer", 0.8)]
-    chosen = choose_pictures(scores_for(events, range(4)), events)
-    assert chosen.neighbours == {0: (1, 2), 1: (1, 2)}
+    choice = choose_pictures(scores_for(events, range(4)), events)
+    assert choice.neighbours == {0: (1, 2), 1: (1, 2)}
     alone = choose_pictures(scores_for(events[:1], range(1)), events[:1])
     assert (alone.best, alone.neighbours) == ({0: 0}, {0: ()})
 
@@ -59,21 +59,21 @@ def test_the_number_of_pictures_is_bounded_and_every_label_has_some():
     rng = np.random.default_rng(0)
     events = [DecodedEvent(10 * n, 10 * n + 4, "blood", 0.9) for n in range(2000)]
     events += [DecodedEvent(30 * n + 7, 30 * n + 9, label, 0.1) for n, label in enumerate(FINDINGS)]
-    events = [events[place] for place in rng.permutation(len(events))]
-    chosen = choose_pictures(scores_for(events, range(20_000)), events)
-    assert len(chosen.best) == MOST_EVENTS
-    assert len(chosen.neighbours) == MOST_NEIGHBOURS
-    assert {events[number].label for number in chosen.best} == set(FINDINGS)
+    events = [events[index] for index in rng.permutation(len(events))]
+    choice = choose_pictures(scores_for(events, range(20_000)), events)
+    assert len(choice.best) == MOST_EVENTS
+    assert len(choice.neighbours) == MOST_NEIGHBOURS
+    assert {events[number].label for number in choice.best} == set(FINDINGS)
     first = [events[number].label for number in picture_order(events)[: len(FINDINGS)]]
     assert sorted(first) == sorted(FINDINGS)
 
 
 def test_saved_pictures_are_small_and_of_the_right_frame(tmp_path):
     study = open_study(write_frames(tmp_path / "f", range(400), size=400))
-    chosen = choose_pictures(scores_for(EVENTS), EVENTS)
-    saved = save_pictures(study, chosen, tmp_path)
-    assert saved.frames == chosen.frames
-    for number in chosen.frames:
+    choice = choose_pictures(scores_for(EVENTS), EVENTS)
+    saved = save_pictures(study, choice, tmp_path)
+    assert saved.frames == choice.frames
+    for number in choice.frames:
         path = tmp_path / "pictures" / f"frame_{number:06d}.jpg"
         image = np.asarray(cv2.imread(str(path), cv2.IMREAD_COLOR_RGB))
         assert image.shape == (288, 288, 3)
@@ -87,25 +87,25 @@ def test_saved_pictures_are_small_and_of_the_right_frame(tmp_path):
 
 def test_a_second_run_reads_no_frame(tmp_path, monkeypatch):
     study = open_study(write_frames(tmp_path / "f", range(400)))
-    chosen = choose_pictures(scores_for(EVENTS), EVENTS)
-    first = save_pictures(study, chosen, tmp_path)
+    choice = choose_pictures(scores_for(EVENTS), EVENTS)
+    first = save_pictures(study, choice, tmp_path)
     before = contents(tmp_path)
     monkeypatch.setattr(type(study), "frame", None)
-    assert save_pictures(study, chosen, tmp_path) == first
+    assert save_pictures(study, choice, tmp_path) == first
     assert contents(tmp_path) == before
 
 
 def test_a_killed_run_is_finished_with_the_same_bytes(tmp_path):
     study = open_study(write_frames(tmp_path / "f", range(400)))
-    chosen = choose_pictures(scores_for(EVENTS), EVENTS)
-    save_pictures(study, chosen, tmp_path)
+    choice = choose_pictures(scores_for(EVENTS), EVENTS)
+    save_pictures(study, choice, tmp_path)
     before = contents(tmp_path)
     (tmp_path / "pictures" / "index.json").unlink()  # it is written last
-    (tmp_path / "pictures" / f"frame_{chosen.frames[0]:06d}.jpg").write_bytes(b"half a")
-    save_pictures(study, chosen, tmp_path)
+    (tmp_path / "pictures" / f"frame_{choice.frames[0]:06d}.jpg").write_bytes(b"half a")
+    save_pictures(study, choice, tmp_path)
     assert contents(tmp_path) == before
-    (tmp_path / "pictures" / f"frame_{chosen.frames[3]:06d}.jpg").unlink()
-    save_pictures(study, chosen, tmp_path)
+    (tmp_path / "pictures" / f"frame_{choice.frames[3]:06d}.jpg").unlink()
+    save_pictures(study, choice, tmp_path)
     assert contents(tmp_path) == before
 
 
@@ -118,19 +118,19 @@ def test_pictures_of_another_choice_replace_the_old_index(tmp_path):
     assert read_index(tmp_path / "pictures").frames == fewer.frames
 
 
-def test_unreadable_frames_are_told(tmp_path):
-    chosen = choose_pictures(scores_for(EVENTS), EVENTS)
+def test_unreadable_frames_are_listed(tmp_path):
+    choice = choose_pictures(scores_for(EVENTS), EVENTS)
     folder = write_frames(tmp_path / "f", range(400))
-    bad = chosen.best[6]
+    bad = choice.best[6]
     (folder / f"frame_{bad:06d}.png").write_bytes(b"")
-    saved = save_pictures(open_study(folder), chosen, tmp_path)
+    saved = save_pictures(open_study(folder), choice, tmp_path)
     assert saved.unreadable == ((bad, "the file is empty"),)
     assert not (tmp_path / "pictures" / f"frame_{bad:06d}.jpg").exists()
     assert read_index(tmp_path / "pictures") == saved
-    album = load_album(tmp_path, chosen, device_text=False)
+    album = load_album(tmp_path, choice, device_text=False)
     assert album.unreadable == {bad: "the file is empty"}
     # A neighbour stands in for it.
-    shown = album.first_of((bad, *chosen.neighbours[6]))
+    shown = album.first_of((bad, *choice.neighbours[6]))
     assert shown is not None
     assert shown.frame == bad - 2
 
@@ -140,15 +140,15 @@ def test_a_video_gives_the_frames_of_its_rows(tmp_path, suffix, monkeypatch):
     """AVI with B-frames cannot be entered in the middle: it must be passed through once."""
     video = open_study(write_video(tmp_path / f"s.{suffix}", 60))
     events = [DecodedEvent(10, 14, "polyp", 0.9), DecodedEvent(50, 51, "ulcer", 0.8)]
-    chosen = choose_pictures(scores_for(events, range(60)), events)
-    asked = []
+    choice = choose_pictures(scores_for(events, range(60)), events)
+    fetched = []
     fetch = video.frame
-    monkeypatch.setattr(video, "frame", lambda number: (asked.append(number), fetch(number))[1])
+    monkeypatch.setattr(video, "frame", lambda number: (fetched.append(number), fetch(number))[1])
     with video:
-        save_pictures(video, chosen, tmp_path, mask_text=False)
-    assert asked == sorted(asked)
-    assert list(chosen.frames) == asked
-    for number in chosen.frames:
+        save_pictures(video, choice, tmp_path, mask_text=False)
+    assert fetched == sorted(fetched)
+    assert list(choice.frames) == fetched
+    for number in choice.frames:
         path = tmp_path / "pictures" / f"frame_{number:06d}.jpg"
         assert number_of(np.asarray(cv2.imread(str(path)))) == number
 
@@ -156,8 +156,8 @@ def test_a_video_gives_the_frames_of_its_rows(tmp_path, suffix, monkeypatch):
 def test_mixed_sizes_have_an_outline_each(tmp_path):
     folder = write_frames(tmp_path / "f", range(200))
     write_frames(tmp_path / "f", range(200, 400), size=64)
-    chosen = choose_pictures(scores_for(EVENTS), EVENTS)
-    save_pictures(open_study(folder), chosen, tmp_path)
+    choice = choose_pictures(scores_for(EVENTS), EVENTS)
+    save_pictures(open_study(folder), choice, tmp_path)
     sizes = {
         np.asarray(cv2.imread(str(path))).shape[0] for path in (tmp_path / "pictures").glob("*.jpg")
     }
@@ -173,21 +173,21 @@ def test_a_damaged_index_is_refused(tmp_path):
 
 def test_the_album_keeps_to_its_budget(tmp_path):
     study = open_study(write_frames(tmp_path / "f", range(400)))
-    chosen = choose_pictures(scores_for(EVENTS), EVENTS)
-    save_pictures(study, chosen, tmp_path)
-    whole = load_album(tmp_path, chosen, device_text=False)
-    assert set(whole.pictures) == set(chosen.frames)
-    budget = sum(len(picture.data) for picture in whole.pictures.values()) * 2 // 3
-    most = load_album(tmp_path, chosen, device_text=False, budget=budget)
-    assert sum(len(picture.data) for picture in most.pictures.values()) <= budget
-    assert most.left_out == len(chosen.frames) - len(most.pictures)
-    assert most.left_out > 0
+    choice = choose_pictures(scores_for(EVENTS), EVENTS)
+    save_pictures(study, choice, tmp_path)
+    full = load_album(tmp_path, choice, device_text=False)
+    assert set(full.pictures) == set(choice.frames)
+    budget = sum(len(picture.data) for picture in full.pictures.values()) * 2 // 3
+    limited = load_album(tmp_path, choice, device_text=False, budget=budget)
+    assert sum(len(picture.data) for picture in limited.pictures.values()) <= budget
+    assert limited.left_out == len(choice.frames) - len(limited.pictures)
+    assert limited.left_out > 0
     # What matters most is there: the first images of regions and the best frames.
-    firsts = {frame for group in chosen.firsts.values() for frame in group}
-    assert firsts | set(chosen.best.values()) <= set(most.pictures)
+    first_frames = {frame for group in choice.first_frames.values() for frame in group}
+    assert first_frames | set(choice.best.values()) <= set(limited.pictures)
 
 
-def test_writing_that_was_saved_is_removed_from_the_page(tmp_path):
+def test_text_that_was_saved_is_removed_from_the_page(tmp_path):
     folder = tmp_path / "f"
     folder.mkdir()
     for number in range(400):
@@ -195,13 +195,13 @@ def test_writing_that_was_saved_is_removed_from_the_page(tmp_path):
         cv2.putText(frame, "DOE", (2, 12), cv2.FONT_HERSHEY_SIMPLEX, 0.4, (255, 255, 255), 1)
         data = cv2.imencode(".png", frame)[1].tobytes()
         (folder / f"frame_{number:06d}.png").write_bytes(data)
-    chosen = choose_pictures(scores_for(EVENTS), EVENTS)
-    save_pictures(open_study(folder), chosen, tmp_path, mask_text=False)
+    choice = choose_pictures(scores_for(EVENTS), EVENTS)
+    save_pictures(open_study(folder), choice, tmp_path, mask_text=False)
     assert json.loads((tmp_path / "pictures" / "index.json").read_text())["masked"] is False
 
     def corner(device_text: bool) -> int:
         """The brightest pixel that the page shows of the corner with the name."""
-        album = load_album(tmp_path, chosen, device_text=device_text)
+        album = load_album(tmp_path, choice, device_text=device_text)
         assert album.masked is not device_text
         data = next(iter(album.pictures.values())).data.partition(",")[2]
         image = cv2.imdecode(np.frombuffer(b64decode(data), np.uint8), cv2.IMREAD_GRAYSCALE)

@@ -1,4 +1,4 @@
-"""Folders that are not a reading, or not of one study."""
+"""Reading folders: complete ones are loaded, damaged and mixed ones refused."""
 
 import json
 
@@ -21,7 +21,7 @@ def test_a_reading_is_loaded_as_it_was_written(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (lambda f: (f / "events.json").unlink(), "'r' is not a reading: it has no events.json"),
         (lambda f: (f / "scores.parquet").unlink(), "'r' has no scores.parquet; name the file"),
@@ -92,10 +92,10 @@ def test_a_reading_is_loaded_as_it_was_written(tmp_path):
         ),
     ],
 )
-def test_what_is_wrong_is_said(tmp_path, change, said):
+def test_damaged_folders_are_refused(tmp_path, change, message):
     folder = write_folder(tmp_path / "r")
     change(folder)
-    with pytest.raises(EnteronError, match=said):
+    with pytest.raises(EnteronError, match=message):
         write_report(folder)
     assert not (folder / "report.html").exists()
 
@@ -104,7 +104,7 @@ def test_scores_may_lie_elsewhere(tmp_path):
     """`enteron decode` leaves them where they were; rows became frames there by a stride."""
     folder = write_folder(tmp_path / "r")
     edit_json(folder / "run.json", stride=1)
-    moved = tmp_path / "mine.csv"
+    moved = tmp_path / "decoded.csv"
     pl.read_parquet(folder / "scores.parquet").rename({"frame": "index"}).write_csv(moved)
     (folder / "scores.parquet").unlink()
     assert len(load_reading(folder, moved).scores.axis) == 400

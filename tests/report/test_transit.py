@@ -10,22 +10,23 @@ from enteron.folders.reading import RunRecord
 from enteron.labels import REGIONS
 from enteron.report.clock import Clock
 from enteron.report.transit import Outcome, transit_panel
-from enteron.types import FrameAxis, Scores, Unit, gaps_of
+from enteron.types import FrameAxis, Scores, gaps_of
 
 LETTERS = dict(zip("mesic", REGIONS, strict=True))
 
 
-def panel(line: str, rate: float | None = 2.0):
+def panel(line: str, rate: float | None = 2.0, score: float | None = 0.9, onset=0.8):
     """The panel of a drawn study."""
-    frames = [10 * place + n for place, c in enumerate(line) if c != "_" for n in range(10)]
+    frames = [10 * index + n for index, c in enumerate(line) if c != "_" for n in range(10)]
     scores = Scores("x", FrameAxis(np.array(frames)), np.zeros((len(frames), 17), np.float32))
-    events, place = [], 0
-    for letter, run in ((k, len(list(g))) for k, g in groupby(line)):
+    events, start = [], 0
+    for letter, group in groupby(line):
+        stop = start + 10 * len(list(group))
         if letter in LETTERS:
             name = LETTERS[letter]
-            events.append(DecodedEvent(10 * place, 10 * (place + run), name, 0.9, name, 0.8, 0.8))
-        place += run
-    clock = Clock.of(scores, Unit.FRAME, RunRecord(rate=rate))
+            events.append(DecodedEvent(start, stop, name, score, name, onset, 0.8))
+        start = stop
+    clock = Clock.of(scores, RunFacts(rate=rate))
     return transit_panel(events, clock, gaps_of(scores.axis))
 
 
@@ -38,7 +39,7 @@ def panel(line: str, rate: float | None = 2.0):
         ("messsiiii", ("reached", "15 s"), ("not reached", "not reached"), "not reached"),
         ("messs", ("not reached", "not reached"), ("not reached", "not reached"), "not reached"),
         ("mmm", ("not reached", "not reached"), ("not reached", "not reached"), "not reached"),
-        # The recording ends where nothing was recognised: who knows what follows.
+        # The recording ends where nothing was recognised: what follows is unknown.
         ("messsii..", ("reached", "15 s"), ("unknown", "unknown"), "unknown"),
         # A region is skipped.
         ("messcc", ("unknown", "unknown"), ("unknown", "unknown"), "reached"),
@@ -74,11 +75,39 @@ def test_without_a_rate_frames_are_counted():
     stages = panel("messsiiicc", rate=None).stages
     assert stages[0].value == "30 frames"
     assert stages[0].detail == "From frame 20 to frame 50."
-    assert "frame 80." in stages[2].detail
+    assert "frame 80," in stages[2].detail
 
 
-def test_stays_add_up():
-    made = panel("messsiiiiiiiiiiiiiiicccc")
-    assert [stay.region for stay in made.stays] == list(REGIONS)
-    assert sum(stay.share for stay in made.stays) == pytest.approx(1)
-    assert made.stays[2].entered == "frame 20 (0:00:10)"
+def test_intervals_add_up():
+    intervals = panel("messsiiiiiiiiiiiiiiicccc").intervals
+    assert [interval.region for interval in intervals] == list(REGIONS)
+    assert sum(interval.share for interval in intervals) == pytest.approx(1)
+    assert intervals[2].entered == "frame 20 (0:00:10)"
+
+
+@pytest.mark.parametrize(
+    ("score", "value"),
+    [
+        (0.97, "reached"),
+        (0.9, "reached"),
+        (0.6, "probably reached"),
+        (0.5, "probably reached"),
+        (0.3, "possibly reached"),
+        (None, "reached"),
+    ],
+)
+def test_the_wording_agrees_with_the_confidence(score, value):
+    colon = panel("messsiiicc", score=score).stages[2]
+    assert colon.value == value
+    shown = "" if score is None else f", confidence {score:.2f}"
+    assert colon.detail == f"First recognised at frame 80 (0:00:40){shown}."
+
+
+def test_confidence_in_a_region_and_in_its_border_are_kept_apart():
+    stages = panel("messsiiicc", score=0.98, onset=0.4).stages
+    assert stages[0].value == "about 15 s"
+    expected = "Confidence in the position of these borders: 0.40 (the lower of the two)."
+    assert stages[0].confidence == expected
+    assert stages[2].value == "reached"
+    assert stages[2].confidence == "Confidence in the position of this border: 0.40."
+    assert panel("messsiiicc", onset=None).stages[0].confidence == ""

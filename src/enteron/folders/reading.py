@@ -286,16 +286,13 @@ def _event_row(event: DecodedEvent, scores: Scores) -> dict[str, Any]:
     return dict(zip(EVENT_FIELDS, values, strict=True))
 
 
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else round(value, 4)
-
-
-def event_times(event: DecodedEvent, scores: Scores) -> list[float] | None:
-    """Seconds at which an event starts and stops, or None where times are unknown."""
-    if scores.times is None:
+def _times(event: DecodedEvent, scores: Scores) -> list[float] | None:
+    """Seconds at which an event starts, and at which its last row stops holding."""
+    if scores.times is None or scores.end_times is None:
         return None
-    rows = np.searchsorted(scores.axis.frames, (event.start, event.stop))
-    return [round(float(scores.times[min(row, len(scores.axis) - 1)]), 3) for row in rows]
+    rows = rows_of(event, scores)
+    start, end = scores.times[rows.start], scores.end_times[rows.stop - 1]
+    return [round(float(start), 3), round(float(end), 3)]
 
 
 def _events_csv(rows: Sequence[Mapping[str, Any]]) -> str:

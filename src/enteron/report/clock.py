@@ -1,4 +1,4 @@
-"""Frame numbers and times as people read them; no time is invented where none is known."""
+"""Frame numbers and times in words; where a study has no times, none are made up."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,19 +12,20 @@ from enteron.types import FrameAxis, Scores, Unit
 
 @dataclass(frozen=True)
 class Clock:
-    """Tells when a frame was taken, in seconds since the first one, if that is known."""
+    """Converts frame numbers to seconds since the first frame, if the study has times."""
 
     axis: FrameAxis
-    unit: Unit
-    times: NDArray[np.float64] | None  # (rows,) as the study states them
-    rate: float | None  # frames per second, where the rows have no times of their own
-    assumed: bool  # the rate is an assumption and not a measurement
+    times: NDArray[np.float64] | None  # (rows,) seconds, as the study states them
+    end_times: NDArray[np.float64] | None  # (rows,) seconds at which each row stops holding
+    rate: float | None  # frames per second, used where the rows have no times
+    rate_assumed: bool  # the rate is an assumption and not a measurement
 
     @classmethod
-    def of(cls, scores: Scores, unit: Unit, run: RunRecord) -> "Clock":
+    def of(cls, scores: Scores, run: RunFacts) -> "Clock":
+        """The clock of a reading. The study's own times take precedence over a rate."""
         # A rate counts frames; rows that stand for an unknown number of frames have no time.
-        rate = run.rate if unit is Unit.FRAME else None
-        return cls(scores.axis, unit, scores.times, rate, run.rate_assumed)
+        rate = run.rate if scores.unit is Unit.FRAME else None
+        return cls(scores.axis, scores.times, scores.end_times, rate, run.rate_assumed)
 
     @cached_property
     def first(self) -> int:
@@ -37,57 +38,70 @@ class Clock:
         return int(self.axis.ends()[-1])
 
     @property
-    def known(self) -> bool:
+    def has_times(self) -> bool:
+        """Whether frame numbers can be converted to seconds."""
         return self.times is not None or self.rate is not None
 
     @property
     def word(self) -> str:
-        """What the numbers count: 'frame', or 'row' where only rows are known."""
-        return "frame" if self.unit is Unit.FRAME else "row"
+        """What the numbers count: 'frame', or 'row' where only rows are numbered."""
+        return "frame" if self.axis.unit is Unit.FRAME else "row"
 
     def seconds(self, frame: float) -> float | None:
-        """Seconds from the study's first frame to a frame number, interpolated between rows."""
+        """Seconds from the study's first frame to a frame, interpolated between rows."""
         if self.times is not None:
-            last = float(self.times[-1])
-            if frame > self.axis.frames[-1]:  # the last row holds for as long as those before it
-                pace = last / max(int(self.axis.frames[-1]) - self.first, 1)
-                return last + pace * (min(frame, self.end) - float(self.axis.frames[-1]))
             return float(np.interp(frame, self.axis.frames, self.times))
-        if self.rate is None:
-            return None
-        return (frame - self.first) / self.rate
+        return None if self.rate is None else (frame - self.first) / self.rate
+
+    def end_seconds(self, stop: int) -> float | None:
+        """Seconds at which the last row before `stop` stops holding.
+
+        This is where an event [start, stop) ends: one frame period after its last frame, not at
+        the next frame, which may lie behind a gap.
+        """
+        if self.end_times is not None:
+            row = max(0, int(np.searchsorted(self.axis.frames, stop)) - 1)
+            return float(self.end_times[row])
+        return None if self.rate is None else (stop - self.first) / self.rate
 
     def at(self, frame: int) -> str:
         """A moment: 'frame 12,345 (1:02:51)'."""
-        seconds = self.seconds(frame)
+        time = self.timestamp(frame)
         number = f"{self.word} {frame:,}"
-        return number if seconds is None else f"{number} ({stamp(seconds)})"
+        return number if time is None else f"{number} ({time})"
 
-    def stamp(self, frame: int) -> str | None:
-        """The time alone, or None."""
+    def timestamp(self, frame: int) -> str | None:
+        """The time of a frame alone, or None."""
         seconds = self.seconds(frame)
-        return None if seconds is None else stamp(seconds)
+        return None if seconds is None else format_timestamp(seconds)
 
-    def lasting(self, start: int, stop: int) -> str:
-        """A duration: '3 h 12 min', or a count of frames where time is not known."""
-        begin, end = self.seconds(start), self.seconds(stop)
+    def duration(self, start: int, stop: int) -> str:
+        """How long an event [start, stop) lasts: '3 h 12 min', or a count of frames."""
+        return self._length(start, stop, self.end_seconds(stop))
+
+    def interval(self, start: int, stop: int) -> str:
+        """The time from one frame to another, gaps between them included."""
+        return self._length(start, stop, self.seconds(stop))
+
+    def _length(self, start: int, stop: int, end: float | None) -> str:
+        begin = self.seconds(start)
         if begin is None or end is None:
             return counted(stop - start, self.word)
-        return duration(end - begin)
+        return format_duration(end - begin)
 
 
-def counted(number: int, word: str) -> str:
+def counted(number: int, noun: str) -> str:
     """'1 frame', '1,200 frames'."""
-    return f"{number:,} {word}" + ("" if number == 1 else "s")
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 
-def stamp(seconds: float) -> str:
+def format_timestamp(seconds: float) -> str:
     """'1:02:51' since the first frame."""
     whole = int(seconds)
     return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """The two largest units that matter: '5 h 12 min', '3 min 20 s', '4.5 s'."""
     if seconds < 10:
         return f"{seconds:.1f} s"

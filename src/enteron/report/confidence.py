@@ -1,18 +1,19 @@
-"""Sureness: how confident the model is in what it reports, and how far that can be believed."""
+"""How confident the model is in its events and regions, and which events are in doubt."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
 from enteron.decode.events import DecodedEvent
-from enteron.folders.reading import RunRecord
-from enteron.labels import COLUMN, REGIONS
+from enteron.folders.reading import RunFacts, rows_of
+from enteron.labels import COLUMN, FINDINGS, REGIONS
 from enteron.types import Scores
 
-BINS = 10
-NEAR = 0.1  # an event this little above its threshold could as well be missing
-MOST_LISTED = 12
+BINS: Final = 10
+MARGIN: Final = 0.1  # a peak this little above its threshold could as well lie below it
+MOST_LISTED: Final = 12
 
 
 @dataclass(frozen=True)
@@ -26,78 +27,113 @@ class Bin:
 
 
 @dataclass(frozen=True)
-class Doubtful:
+class DoubtfulEvent:
     """An event that could as well be missing."""
 
     number: int
     label: str
     score: float
     start: int
-    threshold: float | None
+    peak: float | None = None  # highest frame probability, if it lies close to the threshold
+    threshold: float | None = None  # the frame probability from which events are reported
 
 
 @dataclass(frozen=True)
-class RegionCertainty:
-    """Shares of the frames by the probability of their likeliest region."""
+class RegionShares:
+    """Shares of the frames by the probability of their most probable region."""
 
-    sure: float  # at least 0.9
-    likely: float  # 0.5 to 0.9
-    unsure: float  # below 0.5
+    high: float  # at least 0.9
+    medium: float  # 0.5 to 0.9
+    low: float  # below 0.5
 
 
 @dataclass(frozen=True)
-class SurenessPanel:
+class ConfidencePanel:
     """Distribution of confidence, and the doubtful events."""
 
     bins: tuple[Bin, ...]
     events: int  # landmarks and findings with a confidence
     median: float | None
-    doubtful: tuple[Doubtful, ...]
+    doubtful: tuple[DoubtfulEvent, ...]  # the first MOST_LISTED, the least confident first
     doubtful_count: int
-    by_threshold: bool  # doubtful means near the threshold, else below one half
-    regions: RegionCertainty
+    with_thresholds: bool  # events close to their threshold are among the doubtful ones
+    regions: RegionShares
     calibrated: bool | None
 
 
-def sureness_panel(events: Sequence[DecodedEvent], scores: Scores, run: RunRecord) -> SurenessPanel:
-    """Confidence of landmarks and findings; certainty about the region, frame by frame."""
-    judged = [
+def confidence_panel(
+    events: Sequence[DecodedEvent], scores: Scores, run: RunFacts
+) -> ConfidencePanel:
+    """Confidence of landmarks and findings, and of the region frame by frame.
+
+    `scores` are those that the decoder compared with its thresholds: calibrated, if they were.
+    """
+    scored = [
         (number, event, event.score)
         for number, event in enumerate(events)
         if event.label not in REGIONS and event.score is not None
     ]
-    values = np.array([score for _, _, score in judged])
-    counts = np.histogram(np.clip(values, 0, 1), bins=BINS, range=(0, 1))[0]
-    most = max(1, int(counts.max(initial=0)))
-    bins = tuple(
-        Bin(place / BINS, (place + 1) / BINS, int(count), int(count) / most)
-        for place, count in enumerate(counts)
+    values = np.array([score for _, _, score in scored])
+    thresholds = {
+        label: threshold
+        for label, threshold in run.thresholds.items()
+        if label in FINDINGS and threshold is not None
+    }
+    doubtful = sorted(
+        (
+            doubt
+            for number, event, score in scored
+            if (doubt := _doubt(number, event, score, scores, thresholds)) is not None
+        ),
+        key=lambda doubt: doubt.score,
     )
-    known = {label: t for label, t in run.thresholds.items() if t is not None}
-    doubtful = sorted(_doubtful(judged, known), key=lambda d: d.score)
-    best = scores.values[:, [COLUMN[region] for region in REGIONS]].max(axis=1)
-    sure, unsure = float((best >= 0.9).mean()), float((best < 0.5).mean())
-    return SurenessPanel(
-        bins=bins,
-        events=len(judged),
-        median=float(np.median(values)) if judged else None,
+    return ConfidencePanel(
+        bins=_histogram(values),
+        events=len(scored),
+        median=float(np.median(values)) if scored else None,
         doubtful=tuple(doubtful[:MOST_LISTED]),
         doubtful_count=len(doubtful),
-        by_threshold=bool(known),
-        regions=RegionCertainty(sure, max(0.0, 1 - sure - unsure), unsure),
+        with_thresholds=bool(thresholds),
+        regions=_region_shares(scores),
         calibrated=run.is_calibrated,
     )
 
 
-def _doubtful(
-    judged: Sequence[tuple[int, DecodedEvent, float]], thresholds: dict[str, float]
-) -> list[Doubtful]:
-    found: list[Doubtful] = []
-    for number, event, score in judged:
-        limit = thresholds.get(event.label)
-        if limit is not None:
-            if score < limit + NEAR:
-                found.append(Doubtful(number, event.label, score, event.start, limit))
-        elif score < 0.5:
-            found.append(Doubtful(number, event.label, score, event.start, None))
-    return found
+def _doubt(
+    number: int,
+    event: DecodedEvent,
+    score: float,
+    scores: Scores,
+    thresholds: Mapping[str, float],
+) -> DoubtfulEvent | None:
+    """Whether an event is in doubt: of low confidence, or hardly above its threshold.
+
+    A threshold applies to the probability of frames, not to the event's confidence, so it is
+    compared with the highest probability in the event. The decoder smooths probabilities first,
+    which lowers peaks: an event that is listed here is close to its threshold, but not every
+    event that is close is listed.
+    """
+    threshold = thresholds.get(event.label)
+    if threshold is not None:
+        rows = rows_of(event, scores)
+        peak = float(scores.column(event.label)[rows.start : rows.stop].max())
+        if peak < threshold + MARGIN:
+            return DoubtfulEvent(number, event.label, score, event.start, peak, threshold)
+    if score < 0.5:
+        return DoubtfulEvent(number, event.label, score, event.start)
+    return None
+
+
+def _histogram(values: np.ndarray) -> tuple[Bin, ...]:
+    counts = np.histogram(np.clip(values, 0, 1), bins=BINS, range=(0, 1))[0].tolist()
+    most = max(1, *counts)
+    return tuple(
+        Bin(index / BINS, (index + 1) / BINS, count, count / most)
+        for index, count in enumerate(counts)
+    )
+
+
+def _region_shares(scores: Scores) -> RegionShares:
+    highest = scores.values[:, [COLUMN[region] for region in REGIONS]].max(axis=1)
+    high, low = float((highest >= 0.9).mean()), float((highest < 0.5).mean())
+    return RegionShares(high, max(0.0, 1 - high - low), low)

@@ -1,8 +1,8 @@
-"""Facts of the study, the model and the run, and the summary at the top of the page."""
+"""The summary at the top of the page, the completeness of the study, and the facts at its end."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from enteron.decode.events import DecodedEvent
 from enteron.folders.reading import Reading, RunRecord
@@ -10,9 +10,195 @@ from enteron.labels import COLUMN, FINDINGS, LANDMARKS, REGIONS
 from enteron.report.clock import Clock, counted
 from enteron.types import Gap
 
-NOT_SAID = "not recorded"
+# ---- the summary
 
-RUNTIMES = {"onnx": "ONNX Runtime", "torch": "PyTorch", "openvino": "OpenVINO"}
+
+@dataclass(frozen=True)
+class ReportedLabel:
+    """One finding or landmark of the summary's table."""
+
+    label: str
+    column: int
+    count: int
+    highest: float | None  # confidence
+    first: str  # frame and time of its first event
+    first_number: int
+    regions: str
+
+
+@dataclass(frozen=True)
+class SummaryPanel:
+    """What somebody in a hurry reads."""
+
+    headline: str
+    reported: tuple[ReportedLabel, ...]
+    not_found: tuple[str, ...]  # findings without an event
+    silenced: tuple[str, ...]  # findings that the decoder never reports with these settings
+    thresholds_known: bool  # so that the two can be told apart
+    time_note: str
+
+
+def summary_panel(events: Sequence[DecodedEvent], clock: Clock, run: RunFacts) -> SummaryPanel:
+    """Findings first, then landmarks; regions are the subject of the transit panel."""
+    reported = tuple(
+        row for label in (*FINDINGS, *LANDMARKS) if (row := _reported(label, events, clock))
+    )
+    absent = [label for label in FINDINGS if label not in {row.label for row in reported}]
+    # A label whose threshold is None is never emitted (decision 21).
+    silenced = [label for label in absent if run.thresholds.get(label, 0.0) is None]
+    return SummaryPanel(
+        headline=_headline(events),
+        reported=reported,
+        not_found=tuple(label for label in absent if label not in silenced),
+        silenced=tuple(silenced),
+        thresholds_known=bool(run.thresholds),
+        time_note=_time_note(clock),
+    )
+
+
+def _headline(events: Sequence[DecodedEvent]) -> str:
+    findings = [event for event in events if event.label in FINDINGS]
+    regions = {event.label for event in events if event.label in REGIONS}
+    recognised = f"{counted(len(regions), 'region')} recognised"
+    if not events:
+        return "The model reports nothing in this study: no region, no landmark, no finding."
+    if not findings:
+        return f"{recognised if regions else 'No region recognised'}, and no finding reported."
+    kinds = len({event.label for event in findings})
+    kind = "one kind" if kinds == 1 else f"{kinds} kinds"
+    headline = (
+        f"{counted(len(findings), 'possible finding')} of {kind}, to be checked by a physician."
+    )
+    return f"{headline} {recognised}." if regions else headline
+
+
+def _reported(label: str, events: Sequence[DecodedEvent], clock: Clock) -> ReportedLabel | None:
+    """The row of a label; None where it has no event."""
+    numbered = [(number, event) for number, event in enumerate(events) if event.label == label]
+    if not numbered:
+        return None
+    number, first = min(numbered, key=lambda pair: pair[1].start)
+    scores = [event.score for _, event in numbered if event.score is not None]
+    regions = {event.region for _, event in numbered}
+    return ReportedLabel(
+        label,
+        COLUMN[label],
+        count=len(numbered),
+        highest=max(scores, default=None),
+        first=clock.at(first.start),
+        first_number=number,
+        regions=", ".join(region for region in REGIONS if region in regions),
+    )
+
+
+def _time_note(clock: Clock) -> str:
+    if not clock.has_times:
+        return (
+            f"The frame rate of this study is not known, so positions and durations are counted in "
+            f"{clock.word}s."
+        )
+    if clock.rate_assumed:
+        rate = "rate" if clock.rate is None else f"rate of {clock.rate:g} frames a second"
+        return f"Times rest on an assumed {rate}; {clock.word} numbers are exact."
+    return "Times count from the first frame of the study."
+
+
+# ---- completeness
+
+MOST_LISTED: Final = 24  # unreadable frames that are listed by number
+
+
+@dataclass(frozen=True)
+class Part:
+    """A share of the study's frames."""
+
+    name: str
+    count: int
+    share: float
+    kind: str  # selects the colour: 'read', 'redundant' or 'unreadable'
+
+
+@dataclass(frozen=True)
+class CompletenessPanel:
+    """Frames of the study, and what became of them."""
+
+    total: int
+    parts: tuple[Part, ...]
+    unreadable: int | None  # None where this was not recorded
+    reasons: tuple[tuple[str, int], ...]  # why frames were unreadable, the commonest first
+    listed: tuple[int, ...]  # the first unreadable frames
+    more: int  # unreadable frames beyond these
+    gaps: int
+    gap_frames: int
+    longest_gap: str | None
+    stored: str | None  # how frames were stored, if not every one was
+    notes: tuple[str, ...]  # oddities of the study's files
+    word: str
+
+
+def completeness_panel(clock: Clock, run: RunFacts, gaps: Sequence[Gap] = ()) -> CompletenessPanel:
+    """Frames analysed, unreadable, skipped as redundant, and missing from the numbering."""
+    step = clock.axis.step
+    total = max(len(clock.axis), run.rows or 0)  # unreadable frames have no row of scores
+    unreadable = min(run.unreadable.count, total) if run.unreadable else 0
+    redundant = min(run.redundant.count, total - unreadable) if run.redundant else 0
+    analysed = total - unreadable - redundant
+    parts = [Part("analysed one by one", analysed, analysed / total, "read")]
+    if run.redundant is not None:
+        name = f"almost identical to an earlier {clock.word}, whose result was used"
+        parts.append(Part(name, redundant, redundant / total, "redundant"))
+    if run.unreadable is not None:
+        parts.append(Part("could not be read", unreadable, unreadable / total, "unreadable"))
+    listed = run.unreadable.frames[:MOST_LISTED] if run.unreadable else ()
+    reasons = run.unreadable.reasons if run.unreadable else {}
+    lengths = [stop - start for start, stop in gaps]
+    return CompletenessPanel(
+        total=total,
+        parts=tuple(parts),
+        unreadable=None if run.unreadable is None else unreadable,
+        reasons=tuple(sorted(reasons.items(), key=lambda reason: -reason[1])),
+        listed=listed,
+        more=max(0, unreadable - len(listed)),
+        gaps=len(lengths),
+        gap_frames=sum(lengths),
+        longest_gap=counted(max(lengths), clock.word) if lengths else None,
+        stored=f"one of every {step} frames is stored" if step > 1 else None,
+        notes=run.notes,
+        word=clock.word,
+    )
+
+
+# ---- facts
+
+NOT_RECORDED: Final = "not recorded"
+
+ENCODERS: Final = {"lite": "EfficientNet-Lite0 (lite)", "biomedclip": "BiomedCLIP"}
+RUNTIMES: Final = {"onnx": "ONNX Runtime", "torch": "PyTorch", "openvino": "OpenVINO"}
+STAGES: Final = {
+    "read": "Reading the scores",
+    "embed": "Encoding the frames",
+    "score": "Scoring the frames",
+    "decode": "Finding events",
+    "pictures": "Saving pictures",
+    "report": "Writing this page",
+}
+TRAINING_NAMES: Final = {
+    "regime": "What was trained",
+    "epochs": "Passes through the data",
+    "best epoch": "Best pass, which was kept",
+    "seed": "Random seed",
+}
+REGIMES: Final = {
+    "frozen": "the final layers; the image encoder was kept as it was",
+    "full": "the whole network",
+}
+RESULT_NAMES: Final = {
+    "macro ap": "Average precision, mean of all labels",
+    "macro ap present": "Average precision, mean of labels that occur",
+    "findings ap": "Average precision, mean of findings",
+    "macro f1": "F1 score, mean of all labels",
+    "region accuracy": "Share of frames in the right region",
+}
 
 
 @dataclass(frozen=True)
@@ -24,72 +210,141 @@ class Fact:
 
 
 @dataclass(frozen=True)
-class FoundRow:
-    """One label of the summary."""
+class FactGroup:
+    """Facts under one heading; long lists are folded behind a sentence that sums them up."""
 
-    label: str
-    column: int
-    count: int
-    highest: float | None
-    first: str
-    first_number: int
-    regions: str
+    title: str
+    facts: tuple[Fact, ...]
+    sentence: str = ""
+    folded: bool = False
 
 
 @dataclass(frozen=True)
 class FactsPanel:
-    """What the page says about study, model and run."""
+    """Facts of the study, the model and the run."""
 
-    headline: str
-    found: tuple[FoundRow, ...]
-    absent: tuple[str, ...]  # findings without any event
-    study: tuple[Fact, ...]
-    model: tuple[Fact, ...]
-    trained: tuple[Fact, ...]
-    results: tuple[Fact, ...]
-    run: tuple[Fact, ...]
-    timings: tuple[Fact, ...]
-    time_note: str
+    groups: tuple[FactGroup, ...]
     scaling: str | None
 
 
-def facts_panel(reading: Reading, clock: Clock) -> FactsPanel:
-    """Facts as far as they are known; what is not is said to be unknown."""
-    run, model = reading.run, reading.run.model
-    found = _found(reading.events, clock)
-    shown = {row.label for row in found}
-    calibrated = {True: "yes", False: "no", None: NOT_SAID}[run.is_calibrated]
-    runtime = run.runtime
-    return FactsPanel(
-        headline=_headline(reading.events),
-        found=found,
-        absent=tuple(label for label in FINDINGS if label not in shown),
-        study=_study(reading, clock),
-        model=(
-            Fact("Backbone", (model and model.backbone) or NOT_SAID),
-            Fact("Identified by", (model and model.hash and model.hash[:16]) or NOT_SAID),
-            Fact("Scores calibrated", calibrated),
-            *((Fact("Split of the studies", model.split[:16]),) if model and model.split else ()),
+def facts_panel(reading: StoredReading, clock: Clock) -> FactsPanel:
+    """Facts as far as they are recorded; missing ones are marked as such."""
+    run = reading.run
+    groups = (
+        FactGroup("Study", _study_facts(reading, clock)),
+        FactGroup("Model", _model_facts(run)),
+        FactGroup("Processing", _processing_facts(run)),
+        _training_group(run.model.trained_on if run.model else {}),
+        _results_group(run.model.results if run.model else {}),
+        FactGroup(
+            "Software",
+            tuple(Fact(name, version) for name, version in sorted(run.versions.items())),
+            f"enteron {run.versions['enteron']}" if "enteron" in run.versions else "",
+            folded=True,
         ),
-        trained=_listed(model.trained_on if model else {}),
-        results=_listed(model.results if model else {}),
-        run=(
-            Fact("Command", NOT_SAID if run.command is None else without_folders(run.command)),
-            Fact("Decoder preset", run.preset or NOT_SAID),
-            *((Fact("Runtime", _runtime(runtime.name, runtime.why)),) if runtime else ()),
-            *(
-                (Fact("Mirrored copies averaged", "yes" if runtime.tta else "no"),)
-                if runtime and runtime.tta is not None
-                else ()
+        FactGroup(
+            "Time taken",
+            tuple(
+                Fact(STAGES.get(stage, _capitalised(stage)), _seconds(seconds))
+                for stage, seconds in run.timings.items()
             ),
-            *(Fact(f"Version of {name}", text) for name, text in sorted(run.versions.items())),
+            f"{_seconds(sum(run.timings.values()))} in all",
+            folded=True,
         ),
-        timings=tuple(
-            Fact(name.capitalize(), f"{seconds:.1f} s") for name, seconds in run.timings.items()
-        ),
-        time_note=_time_note(clock),
-        scaling=None if run.scaling is None else _sentence(run.scaling),
     )
+    return FactsPanel(
+        groups=tuple(group for group in groups if group.facts or group.title == "Training"),
+        scaling=None if run.scaling is None else _capitalised(run.scaling.rstrip(".")) + ".",
+    )
+
+
+def _study_facts(reading: StoredReading, clock: Clock) -> tuple[Fact, ...]:
+    axis = clock.axis
+    first, last = int(axis.frames[0]), int(axis.frames[-1])
+    numbers = f"{first:,} to {last:,}"
+    if axis.step > 1:
+        numbers += f", in steps of {axis.step}"
+    times = NOT_RECORDED
+    if clock.times is not None:
+        times = "as the study states them"
+    elif clock.rate is not None:
+        times = f"{clock.rate:g} per second"
+        if note := reading.run.rate_note:
+            times += f" ({note})"
+    return (
+        Fact("Study", reading.study),
+        Fact(f"{clock.word.capitalize()}s scored", f"{len(axis):,}"),
+        Fact(f"{clock.word.capitalize()} numbers", numbers),
+        Fact("Duration", clock.duration(first, clock.end) if clock.has_times else "not known"),
+        Fact("Frame times", times),
+    )
+
+
+def _model_facts(run: RunFacts) -> tuple[Fact, ...]:
+    model = run.model
+    backbone = model.backbone if model else None
+    fingerprint = model.hash[:16] if model and model.hash else NOT_RECORDED
+    calibrated = {True: "yes", False: "no", None: NOT_RECORDED}[run.is_calibrated]
+    facts = [
+        Fact("Image encoder", ENCODERS.get(backbone, backbone) if backbone else NOT_RECORDED),
+        Fact("Fingerprint", fingerprint),
+        Fact("Confidence calibrated", calibrated),
+    ]
+    if model and model.split:
+        facts.append(
+            Fact("Fingerprint of the split into training and validation", model.split[:16])
+        )
+    return tuple(facts)
+
+
+def _training_group(trained_on: Mapping[str, Any]) -> FactGroup:
+    if not trained_on:
+        return FactGroup("Training", (), "What the model was trained on was not recorded.")
+    trained = _amount(trained_on, "studies", "frames")
+    checked = _amount(trained_on, "validation studies", "validation frames")
+    sentence = f"Trained on {trained}" if trained else ""
+    if trained and checked:
+        sentence += f", checked on {checked} that it was not trained on"
+    named = {TRAINING_NAMES.get(name, name): value for name, value in trained_on.items()}
+    regime = trained_on.get("regime")
+    if isinstance(regime, str):
+        named[TRAINING_NAMES["regime"]] = REGIMES.get(regime, regime)
+    return FactGroup("Training", _listed(named), f"{sentence}." if sentence else "", folded=True)
+
+
+def _amount(table: Mapping[str, Any], studies: str, frames: str) -> str:
+    """'9 studies (3,600 frames)', or '' where it is not recorded."""
+    count, size = table.get(studies), table.get(frames)
+    if not isinstance(count, int):
+        return ""
+    text = f"{count:,} {'study' if count == 1 else 'studies'}"
+    return f"{text} ({counted(size, 'frame')})" if isinstance(size, int) else text
+
+
+def _results_group(results: Mapping[str, Any]) -> FactGroup:
+    named = {
+        RESULT_NAMES.get(name.replace("_", " "), name): value for name, value in results.items()
+    }
+    return FactGroup(
+        "Results of the model",
+        _listed(named),
+        "Frame by frame, on annotated studies that it was not trained on. 1 is best.",
+        folded=True,
+    )
+
+
+def _processing_facts(run: RunFacts) -> tuple[Fact, ...]:
+    facts = [
+        Fact("Command", NOT_RECORDED if run.command is None else without_folders(run.command)),
+        Fact("Settings for finding events", run.preset or NOT_RECORDED),
+    ]
+    if runtime := run.runtime:
+        name = RUNTIMES.get(runtime.name or "", runtime.name or NOT_RECORDED)
+        facts.append(Fact("Computed with", f"{name} ({runtime.why})" if runtime.why else name))
+        if runtime.tta is not None:
+            mirrored = "yes" if runtime.tta else "no"
+            facts.append(Fact("Averaged with mirrored copies of the frames", mirrored))
+    return tuple(facts)
 
 
 def without_folders(command: str) -> str:
@@ -97,107 +352,26 @@ def without_folders(command: str) -> str:
     return " ".join(word.rstrip("/").rsplit("/", 1)[-1] for word in command.split())
 
 
-def _runtime(name: str | None, why: str | None) -> str:
-    said = RUNTIMES.get(name or "", name or NOT_SAID)
-    return f"{said} ({why})" if why else said
-
-
-def _study(reading: Reading, clock: Clock) -> tuple[Fact, ...]:
-    axis = clock.axis
-    first, last = int(axis.frames[0]), int(axis.frames[-1])
-    lasted = clock.lasting(first, clock.end) if clock.known else "not known"
-    pace = NOT_SAID
-    if clock.rate is not None:
-        pace = f"{clock.rate:g} a second"
-        if note := reading.run.rate_note:
-            pace = f"{clock.rate:g} a second ({note})"
-    elif clock.times is not None:
-        pace = "as the study states them"
-    return (
-        Fact("Study", reading.study),
-        Fact(f"{clock.word.capitalize()}s scored", f"{len(axis):,}"),
-        Fact(
-            "Numbered",
-            f"{first:,} to {last:,}" + (f", every {axis.step}th" if axis.step > 1 else ""),
-        ),
-        Fact("Duration", lasted),
-        Fact("Frame times", pace),
-    )
-
-
-def _time_note(clock: Clock) -> str:
-    if not clock.known:
-        return (
-            f"The frame rate of this study is not known, so positions and durations are counted in "
-            f"{clock.word}s."
-        )
-    if clock.assumed:
-        rate = "rate" if clock.rate is None else f"rate of {clock.rate:g} frames a second"
-        return f"Times rest on an assumed {rate}; {clock.word} numbers are exact."
-    return "Times count from the first frame of the study."
-
-
-def _found(events: Sequence[DecodedEvent], clock: Clock) -> tuple[FoundRow, ...]:
-    rows = []
-    for label in (*FINDINGS, *LANDMARKS):
-        mine = [(event, number) for number, event in enumerate(events) if event.label == label]
-        if mine:
-            first, number = min(mine, key=lambda pair: pair[0].start)
-            known = [event.score for event, _ in mine if event.score is not None]
-            where = [r for r in REGIONS if any(event.region == r for event, _ in mine)]
-            rows.append(
-                FoundRow(
-                    label,
-                    COLUMN[label],
-                    len(mine),
-                    max(known, default=None),
-                    clock.at(first.start),
-                    number,
-                    ", ".join(where),
-                )
-            )
-    return tuple(rows)
-
-
-def _headline(events: Sequence[DecodedEvent]) -> str:
-    """One sentence for somebody in a hurry."""
-    findings = [event for event in events if event.label in FINDINGS]
-    regions = [r for r in REGIONS if any(event.label == r for event in events)]
-    if not events:
-        return "The model reports nothing in this study: no region, no landmark, no finding."
-    if not findings:
-        seen = (
-            f"{counted(len(regions), 'region')} recognised" if regions else "No region recognised"
-        )
-        return f"{seen}, and no finding reported."
-    kinds = len({event.label for event in findings})
-    what = counted(len(findings), "possible finding")
-    kind = "one kind" if kinds == 1 else f"{kinds} kinds"
-    where = f" {counted(len(regions), 'region')} recognised." if regions else ""
-    return f"{what} of {kind}, to be checked by a physician.{where}"
-
-
 def _listed(table: Mapping[str, Any]) -> tuple[Fact, ...]:
-    """Whatever a model says about itself, as text; nested tables are flattened one level."""
+    """Whatever a model states about itself, as text; nested tables are flattened one level."""
     facts: list[Fact] = []
     for name, value in table.items():
         if isinstance(value, Mapping):
-            facts += [Fact(_words(f"{name}: {inner}"), _value(v)) for inner, v in value.items()]
+            facts += [Fact(_title(f"{name}: {key}"), _text(item)) for key, item in value.items()]
         else:
-            facts.append(Fact(_words(name), _value(value)))
+            facts.append(Fact(_title(name), _text(value)))
     return tuple(facts)
 
 
-def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:].rstrip(".") + "."
+def _title(name: str) -> str:
+    return _capitalised(name.replace("_", " "))
 
 
-def _words(name: str) -> str:
-    text = name.replace("_", " ")
+def _capitalised(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _value(value: Any) -> str:
+def _text(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int):
@@ -205,71 +379,9 @@ def _value(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.3f}"
     if isinstance(value, list | tuple):
-        return ", ".join(_value(item) for item in value)
-    return NOT_SAID if value is None else str(value)
+        return ", ".join(_text(item) for item in value)
+    return NOT_RECORDED if value is None else str(value)
 
 
-MOST_LISTED = 24
-
-
-@dataclass(frozen=True)
-class Part:
-    """A share of the study's frames."""
-
-    name: str
-    count: int
-    share: float
-    kind: str  # for its colour: 'read', 'redundant', 'unreadable'
-
-
-@dataclass(frozen=True)
-class CompletenessPanel:
-    """Frames of the study, and what became of them."""
-
-    total: int
-    parts: tuple[Part, ...]
-    unreadable_known: bool
-    redundant_known: bool
-    reasons: tuple[tuple[str, int], ...]
-    listed: tuple[int, ...]  # the first unreadable frames
-    more: int  # unreadable frames beyond these
-    gaps: int
-    gap_frames: int
-    longest_gap: str | None
-    stored: str | None  # how frames were stored, when not every one was
-    notes: tuple[str, ...]  # oddities of the study's files
-    word: str
-
-
-def completeness_panel(clock: Clock, run: RunRecord, gaps: Sequence[Gap] = ()) -> CompletenessPanel:
-    """Frames read, unreadable, skipped as redundant, and missing from the numbering."""
-    axis = clock.axis
-    total = max(len(axis), run.rows or 0)  # unreadable frames have no row of scores
-    bad = min(run.unreadable.count, total) if run.unreadable else 0
-    same = min(run.redundant.count, total - bad) if run.redundant else 0
-    parts = [Part("looked at one by one", total - bad - same, (total - bad - same) / total, "read")]
-    if run.redundant is not None:
-        parts.append(Part("taken from an almost equal neighbour", same, same / total, "redundant"))
-    if run.unreadable is not None:
-        parts.append(Part("could not be read", bad, bad / total, "unreadable"))
-    frames = run.unreadable.frames if run.unreadable else ()
-    reasons = sorted(run.unreadable.reasons.items(), key=lambda r: -r[1]) if run.unreadable else []
-    holes = [(stop - start) for start, stop in gaps]
-    stored = None
-    if axis.step > 1:
-        stored = f"one of every {axis.step} frames is stored"
-    return CompletenessPanel(
-        total=total,
-        parts=tuple(parts),
-        unreadable_known=run.unreadable is not None,
-        redundant_known=run.redundant is not None,
-        reasons=tuple(reasons),
-        listed=frames[:MOST_LISTED],
-        more=max(0, bad - len(frames[:MOST_LISTED])),
-        gaps=len(holes),
-        gap_frames=sum(holes),
-        longest_gap=counted(max(holes), clock.word) if holes else None,
-        stored=stored,
-        notes=run.notes,
-        word=clock.word,
-    )
+def _seconds(seconds: float) -> str:
+    return "less than 0.1 s" if seconds < 0.1 else f"{seconds:.1f} s"

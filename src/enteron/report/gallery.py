@@ -1,17 +1,17 @@
-"""Cards: one for every event, with the picture in which the model was surest."""
+"""Cards: one for every event, with the picture in which the model was most confident."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from enteron.decode.events import DecodedEvent
 from enteron.labels import COLUMN, LABELS, REGIONS
-from enteron.report.clock import Clock, counted
-from enteron.report.pictures import Album, Chosen, Picture
+from enteron.report.clock import Clock
+from enteron.report.pictures import Album, Picture, PictureChoice
 
 
 @dataclass(frozen=True)
 class Card:
-    """What the page tells about one event."""
+    """What the page shows of one event."""
 
     number: int
     label: str
@@ -21,17 +21,17 @@ class Card:
     score: float | None
     region: str | None
     picture: Picture | None
-    picture_note: str | None  # why there is no picture, or why it is not the one of the maximum
+    picture_note: str | None  # why there is no picture, or not the one of highest probability
     neighbours: tuple[Picture, ...]
-    where: str  # 'frames 1,200 to 1,260'
-    when: str | None  # '1:02:51', where time is known
-    lasted: str
-    best_at: str | None  # frame and time of the picture
+    frames: str  # 'frames 1,200 to 1,260'
+    time: str | None  # '1:02:51', where times are known
+    duration: str
+    picture_at: str | None  # frame and time of the picture
 
 
 @dataclass(frozen=True)
-class Choice:
-    """A label to filter by."""
+class LabelFilter:
+    """A label to filter cards by, and how many have it."""
 
     label: str
     column: int
@@ -40,71 +40,74 @@ class Choice:
 
 @dataclass(frozen=True)
 class GalleryPanel:
-    """Cards of landmarks and findings, and those of the regions with their first images."""
+    """Cards of landmarks and findings, and those of regions with their first images."""
 
     cards: tuple[Card, ...]
-    stays: tuple[Card, ...]
-    choices: tuple[Choice, ...]
+    region_cards: tuple[Card, ...]
+    filters: tuple[LabelFilter, ...]
     pictured: int  # cards of landmarks and findings with a picture
     masked: bool
-    left_out: int
     any_pictures: bool
     unreadable: int
 
 
 def gallery_panel(
-    events: Sequence[DecodedEvent], clock: Clock, chosen: Chosen, album: Album
+    events: Sequence[DecodedEvent], clock: Clock, choice: PictureChoice, album: Album
 ) -> GalleryPanel:
-    """Every event exactly once: regions among the stays, the others among the cards."""
+    """Every event exactly once: among the cards, or among the region cards."""
     cards: list[Card] = []
-    stays: list[Card] = []
+    region_cards: list[Card] = []
     for number, event in enumerate(events):
         if event.label in REGIONS:
-            stays.append(_stay(number, event, clock, chosen, album))
+            region_cards.append(_region_card(number, event, clock, choice, album))
         else:
-            cards.append(_card(number, event, clock, chosen, album))
+            cards.append(_card(number, event, clock, choice, album))
     counts = [(label, sum(card.label == label for card in cards)) for label in LABELS]
     return GalleryPanel(
         cards=tuple(sorted(cards, key=lambda card: (-(card.score or 0.0), card.start))),
-        stays=tuple(sorted(stays, key=lambda card: card.start)),
-        choices=tuple(Choice(label, COLUMN[label], n) for label, n in counts if n),
+        region_cards=tuple(sorted(region_cards, key=lambda card: card.start)),
+        filters=tuple(LabelFilter(label, COLUMN[label], count) for label, count in counts if count),
         pictured=sum(card.picture is not None for card in cards),
         masked=album.masked,
-        left_out=album.left_out,
         any_pictures=bool(album.pictures),
         unreadable=len(album.unreadable),
     )
 
 
-def _card(number: int, event: DecodedEvent, clock: Clock, chosen: Chosen, album: Album) -> Card:
-    best = chosen.best.get(number)
-    around = chosen.neighbours.get(number, ())
-    picture = None if best is None else album.first_of((best, *around))
+def _card(
+    number: int, event: DecodedEvent, clock: Clock, choice: PictureChoice, album: Album
+) -> Card:
+    """A landmark or finding: its frame of highest probability, and the frames around it."""
+    best = choice.best.get(number)
+    neighbours = choice.neighbours.get(number, ())
+    frames = neighbours if best is None else (best, *neighbours)
+    picture = None if best is None else album.first_of(frames)
     note = None
     if best is None:
-        note = "No picture: only the surest events have one."
+        note = "No picture: only the events with the highest confidence have one."
     elif best in album.unreadable:
         note = f"The {clock.word} of highest probability, {best:,}, cannot be read."
     elif picture is None:
         note = "No picture was saved."
-    shown = None if picture is None else picture.frame
-    wanted = set(around) if best is None else {best, *around}
-    others = sorted(wanted - {shown})
-    return _made(number, event, clock, picture, note, album.all_of(others))
+    others = sorted(set(frames) - ({picture.frame} if picture else set()))
+    return _make_card(number, event, clock, picture, note, album.all_of(others))
 
 
-def _stay(number: int, event: DecodedEvent, clock: Clock, chosen: Chosen, album: Album) -> Card:
-    firsts = chosen.firsts.get(number, ())
-    pictures = album.all_of(firsts)
+def _region_card(
+    number: int, event: DecodedEvent, clock: Clock, choice: PictureChoice, album: Album
+) -> Card:
+    """A region: its first images."""
+    frames = choice.first_frames.get(number, ())
+    pictures = album.all_of(frames)
     note = None
-    if firsts and firsts[0] in album.unreadable:
-        note = f"The first {clock.word}, {firsts[0]:,}, cannot be read."
+    if frames and frames[0] in album.unreadable:
+        note = f"The first {clock.word}, {frames[0]:,}, cannot be read."
     elif not pictures:
         note = "No picture was saved."
-    return _made(number, event, clock, pictures[0] if pictures else None, note, pictures[1:])
+    return _make_card(number, event, clock, pictures[0] if pictures else None, note, pictures[1:])
 
 
-def _made(
+def _make_card(
     number: int,
     event: DecodedEvent,
     clock: Clock,
@@ -113,9 +116,9 @@ def _made(
     neighbours: tuple[Picture, ...],
 ) -> Card:
     last = event.stop - 1
-    where = f"{clock.word}s {event.start:,} to {last:,}"
+    frames = f"{clock.word}s {event.start:,} to {last:,}"
     if last == event.start:
-        where = f"{clock.word} {event.start:,}"
+        frames = f"{clock.word} {event.start:,}"
     return Card(
         number=number,
         label=event.label,
@@ -127,10 +130,8 @@ def _made(
         picture=picture,
         picture_note=note,
         neighbours=neighbours,
-        where=where,
-        when=clock.stamp(event.start),
-        lasted=clock.lasting(event.start, event.stop)
-        if clock.known
-        else counted(len(event), clock.word),
-        best_at=None if picture is None else clock.at(picture.frame),
+        frames=frames,
+        time=clock.timestamp(event.start),
+        duration=clock.duration(event.start, event.stop),
+        picture_at=None if picture is None else clock.at(picture.frame),
     )

@@ -1,10 +1,9 @@
-"""The page: places the panels, with styles, script and data inside one file."""
+"""The page: places the panels, with styles, script and data, in one self-contained file."""
 
-import dataclasses
 import json
 from base64 import b64encode
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from importlib.metadata import version
 from importlib.resources import files
@@ -18,83 +17,103 @@ from enteron.calibration.calibration import calibrated
 from enteron.files import write_text
 from enteron.folders.reading import Reading, load_reading
 from enteron.labels import COLOURS, LABELS
-from enteron.report.clock import Clock
+from enteron.report.clock import Clock, counted
 from enteron.report.comparison import ComparisonPanel, comparison_panel
-from enteron.report.confidence import SurenessPanel, sureness_panel
-from enteron.report.facts import CompletenessPanel, FactsPanel, completeness_panel, facts_panel
+from enteron.report.confidence import ConfidencePanel, confidence_panel
+from enteron.report.facts import (
+    CompletenessPanel,
+    FactsPanel,
+    SummaryPanel,
+    completeness_panel,
+    facts_panel,
+    summary_panel,
+)
 from enteron.report.gallery import GalleryPanel, gallery_panel
-from enteron.report.pictures import budget_beside, choose_pictures, load_album
+from enteron.report.pictures import choose_pictures, load_album, picture_budget
 from enteron.report.timeline import TimelinePanel, curve_data, timeline_panel
 from enteron.report.transit import TransitPanel, transit_panel
 from enteron.types import Annotation, Scores
 
-LIGHT_PAPER: Final = "#ffffff"
-DARK_PAPER: Final = "#151c21"
-ENOUGH: Final = 3.0  # WCAG 2.2, 1.4.11: contrast of graphics that must be told apart
-
-
-def luminance(colour: str) -> float:
-    """Relative luminance of '#rrggbb' as WCAG defines it."""
-    channels = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
-    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-
-def contrast(one: str, other: str) -> float:
-    """Contrast ratio of two colours, 1 to 21."""
-    low, high = sorted((luminance(one), luminance(other)))
-    return (high + 0.05) / (low + 0.05)
-
-
-def legible(colour: str, paper: str) -> str:
-    """The nearest mixture of a colour with black or white that stands out from the paper."""
-    toward = 0 if luminance(paper) > 0.5 else 255
-    for percent in range(0, 101, 4):
-        mixed = _mixed(colour, toward, percent / 100)
-        if contrast(mixed, paper) >= ENOUGH:
-            return mixed
-    return _mixed(colour, toward, 1.0)
-
-
-def _mixed(colour: str, toward: int, share: float) -> str:
-    channels = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
-    return "#" + "".join(f"{round(c + (toward - c) * share):02x}" for c in channels)
-
-
-def stylesheet() -> str:
-    """Per label a class `l-COLUMN` that sets --fill (as everywhere) and --line (legible)."""
-    light, dark = [], []
-    for column, label in enumerate(LABELS):
-        fill = COLOURS[label]
-        light.append(f".l-{column}{{--fill:{fill};--line:{legible(fill, LIGHT_PAPER)}}}")
-        dark.append(f".l-{column}{{--line:{legible(fill, DARK_PAPER)}}}")
-    # Scoped by nesting, so that printing, which is always light, leaves the dark block out.
-    dark_rules = "".join(f':root[data-theme="dark"] {rule}' for rule in dark)
-    auto_rules = "".join(f":root:not([data-theme]) {rule}" for rule in dark)
-    return (
-        "".join(light)
-        + f"@media screen{{{dark_rules}}}"
-        + f"@media screen and (prefers-color-scheme:dark){{{auto_rules}}}"
-    )
-
-
-NONE = "\u2013"
-SCRIPTS = ("theme.js", "curves.js", "drawing.js", "timeline.js", "gallery.js")
+FILE: Final = "report.html"
+SCRIPTS: Final = ("theme.js", "curves.js", "drawing.js", "timeline.js", "gallery.js")
+NONE: Final = "\u2013"  # shown in place of a figure that does not exist
 
 
 @dataclass(frozen=True)
 class Page:
-    """Everything that the page shows."""
+    """Everything that the page shows, in its order."""
 
     study: str
-    facts: FactsPanel
+    summary: SummaryPanel
     timeline: TimelinePanel
     transit: TransitPanel
     gallery: GalleryPanel
-    completeness: CompletenessPanel
-    sureness: SurenessPanel
     comparison: ComparisonPanel | None
+    completeness: CompletenessPanel
+    confidence: ConfidencePanel
+    facts: FactsPanel
     data: Mapping[str, Any]  # for the script
+
+
+def write_report(
+    folder: Path,
+    *,
+    truth: Annotation | None = None,
+    device_text: bool = False,
+    scores_file: Path | None = None,
+) -> Path:
+    """Write `report.html` from scores.parquet, events.json, run.json and pictures/ of a reading.
+
+    With `truth`, a reference annotation of the same study is shown beside the events. Text that
+    the recorder wrote into the pictures is removed unless `device_text`. `scores_file` replaces
+    scores.parquet where decoding left the scores elsewhere.
+    """
+    reading = load_reading(folder, scores_file)
+    path = folder / FILE
+    write_text(path, render(make_page(reading, truth, device_text=device_text)))
+    return path
+
+
+def make_page(
+    reading: StoredReading,
+    truth: Annotation | None = None,
+    *,
+    device_text: bool = False,
+) -> Page:
+    """The panels of a reading."""
+    events, run, gaps = reading.events, reading.run, reading.gaps
+    clock = Clock.of(reading.scores, run)
+    comparison = None
+    if truth is not None:
+        comparison = comparison_panel(events, truth, reading.study, clock, run)
+    scores = calibrated_scores(reading)
+    choice = choose_pictures(reading.scores, events)
+    album = load_album(
+        reading.folder, choice, device_text=device_text, budget=picture_budget(len(events))
+    )
+    return Page(
+        study=reading.study,
+        summary=summary_panel(events, clock, run),
+        timeline=timeline_panel(events, clock, run, truth, gaps),
+        transit=transit_panel(events, clock, gaps),
+        gallery=gallery_panel(events, clock, choice, album),
+        comparison=comparison,
+        completeness=completeness_panel(clock, run, gaps),
+        confidence=confidence_panel(events, scores, run),
+        facts=facts_panel(reading, clock),
+        data={"word": clock.word, **curve_data(scores, clock)},
+    )
+
+
+def calibrated_scores(reading: StoredReading) -> Scores:
+    """The scores as the decoder saw them: calibrated, if the run was."""
+    scores, calibration = reading.scores, reading.run.frame_calibration
+    if calibration is None:
+        return scores
+    return replace(scores, values=calibrated(scores, calibration))
+
+
+# ---- HTML
 
 
 def render(page: Page) -> str:
@@ -107,12 +126,17 @@ def render(page: Page) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"count": _count, "percent": _percent, "figure": _figure}
+    environment.filters |= {
+        "count": _count,
+        "counted": counted,
+        "percent": _percent,
+        "figure": _figure,
+    }
     template = environment.get_template("page.html")
     return template.render(
         page=page,
-        version=version("enteron"),
-        css=Markup(_asset("page.css") + stylesheet()),
+        version=__version__,
+        css=Markup(_asset("page.css") + label_styles()),
         script=Markup(script),
         # The browser runs nothing but the script of this hash, and loads nothing from anywhere.
         script_hash=b64encode(sha256(script.encode()).digest()).decode(),
@@ -137,7 +161,7 @@ def _count(value: int) -> str:
 
 
 def _percent(value: float) -> str:
-    """A share; small ones keep a digit, and what is not zero never reads as zero."""
+    """A share; small ones keep a digit, and only zero reads as zero."""
     percent = 100 * value
     if 0 < percent < 0.1:
         return "< 0.1 %"
@@ -150,60 +174,57 @@ def _figure(value: float | None, digits: int = 2) -> str:
     return NONE if value is None else f"{value:.{digits}f}"
 
 
-FILE = "report.html"
+# ---- colours
+
+LIGHT_PAPER: Final = "#ffffff"
+DARK_PAPER: Final = "#151c21"
+LEAST_CONTRAST: Final = 3.0  # WCAG 2.2, 1.4.11: graphics that must be told apart
 
 
-def write_report(
-    folder: Path,
-    *,
-    truth: Annotation | None = None,
-    device_text: bool = False,
-    scores_file: Path | None = None,
-) -> Path:
-    """Write `report.html` from scores.parquet, events.json, run.json and pictures/ of a reading.
-
-    With `truth`, of the same study, annotated events stand beside the predicted ones. Text that
-    the recorder burnt into the pictures is removed unless `device_text`. `scores_file` stands in
-    for scores.parquet where decoding left the scores elsewhere.
-    """
-    path = folder / FILE
-    reading = load_reading(folder, scores_file)
-    write_text(path, render(make_page(reading, truth, device_text=device_text)))
-    return path
-
-
-def calibrated_scores(reading: Reading) -> Scores:
-    """What the decoder saw: the model's scores, calibrated if it was."""
-    scores, known = reading.scores, reading.run.frame_calibration
-    if known is None:
-        return scores
-    return dataclasses.replace(scores, values=calibrated(scores, known))
-
-
-def make_page(
-    reading: Reading,
-    truth: Annotation | None = None,
-    *,
-    device_text: bool = False,
-) -> Page:
-    """The panels of a reading."""
-    events, run = reading.events, reading.run
-    clock = Clock.of(reading.scores, reading.unit, run)
-    comparison = None
-    if truth is not None:
-        comparison = comparison_panel(events, truth, reading.study, clock, run)
-    shown = calibrated_scores(reading)
-    chosen = choose_pictures(reading.scores, events)
-    budget = budget_beside(len(events))
-    album = load_album(reading.folder, chosen, device_text=device_text, budget=budget)
-    return Page(
-        study=reading.study,
-        facts=facts_panel(reading, clock),
-        timeline=timeline_panel(events, clock, run, truth, reading.gaps),
-        transit=transit_panel(events, clock, reading.gaps),
-        gallery=gallery_panel(events, clock, chosen, album),
-        completeness=completeness_panel(clock, run, reading.gaps),
-        sureness=sureness_panel(events, shown, run),
-        comparison=comparison,
-        data={"word": clock.word, **curve_data(shown, clock)},
+def label_styles() -> str:
+    """Per label a class `l-COLUMN` that sets --fill (as everywhere) and --line (legible)."""
+    light, dark = [], []
+    for column, label in enumerate(LABELS):
+        fill = COLOURS[label]
+        light.append(f".l-{column}{{--fill:{fill};--line:{legible(fill, LIGHT_PAPER)}}}")
+        dark.append(f".l-{column}{{--line:{legible(fill, DARK_PAPER)}}}")
+    # `screen` only: paper is always light.
+    chosen = "".join(f':root[data-theme="dark"] {rule}' for rule in dark)
+    by_system = "".join(f":root:not([data-theme]) {rule}" for rule in dark)
+    return (
+        "".join(light)
+        + f"@media screen{{{chosen}}}"
+        + f"@media screen and (prefers-color-scheme:dark){{{by_system}}}"
     )
+
+
+def legible(colour: str, paper: str) -> str:
+    """The nearest mixture of a colour with black or white that stands out from the paper."""
+    toward = 0 if luminance(paper) > 0.5 else 255
+    for percent in range(0, 101, 4):
+        mixed = _mixed(colour, toward, percent / 100)
+        if contrast(mixed, paper) >= LEAST_CONTRAST:
+            return mixed
+    return _mixed(colour, toward, 1.0)
+
+
+def contrast(first: str, second: str) -> float:
+    """Contrast ratio of two colours, 1 to 21."""
+    low, high = sorted((luminance(first), luminance(second)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance of '#rrggbb' as WCAG defines it."""
+    channels = [value / 255 for value in _channels(colour)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def _mixed(colour: str, toward: int, share: float) -> str:
+    return "#" + "".join(f"{round(c + (toward - c) * share):02x}" for c in _channels(colour))
+
+
+def _channels(colour: str) -> list[int]:
+    """Red, green and blue of '#rrggbb', 0 to 255."""
+    return [int(colour[index : index + 2], 16) for index in (1, 3, 5)]

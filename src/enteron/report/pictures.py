@@ -1,4 +1,4 @@
-"""Pictures of a reading: which frames the page shows, and their small JPEG files."""
+"""Pictures of events: which frames to show, their JPEG files, and those that fit the page."""
 
 import json
 from base64 import b64encode
@@ -22,43 +22,41 @@ from enteron.study.picture import UnreadablePictureError, decode_picture
 from enteron.study.study import RGB
 from enteron.types import Scores
 
-MOST_EVENTS: Final = 260  # that get a picture; the page says so when there are more
-MOST_NEIGHBOURS: Final = 75  # of these get neighbours too: rows 2 and 1 before, 1 and 2 after
-MOST_STAYS: Final = 20  # stays in a region that get their first images
-OFFSETS: Final = (-2, -1, 1, 2)
-FIRST_ROWS: Final = (0, 3, 12)  # of a stay in a region
-SIDE: Final = 288  # pixels of the longer side
-QUALITY: Final = 80
-SAMPLES: Final = 48  # frames from which the field of view is measured
+PICTURES: Final = "pictures"  # the folder, inside a reading folder
 INDEX: Final = "index.json"
+
+# ---- which frames to show
+
+MOST_EVENTS: Final = 260  # events that get a picture; the page says so when there are more
+MOST_NEIGHBOURS: Final = 75  # of these get neighbours too
+NEIGHBOURS: Final = (-2, -1, 1, 2)  # rows around the frame of highest probability
+MOST_REGIONS: Final = 20  # intervals in a region that get their first images
+FIRST_ROWS: Final = (0, 3, 12)  # of an interval in a region
 
 
 @dataclass(frozen=True)
-class Chosen:
-    """Frame numbers of the pictures that the page needs, by the event's place in the list."""
+class PictureChoice:
+    """Frame numbers of the pictures that the page needs, by the number of their event."""
 
-    best: dict[int, int]  # the frame of highest probability of landmarks and findings
-    neighbours: dict[int, tuple[int, ...]]  # around it
-    firsts: dict[int, tuple[int, ...]]  # the first images of a stay in a region
+    best: dict[int, int]  # landmarks and findings: the frame of highest probability
+    neighbours: dict[int, tuple[int, ...]]  # the frames around it
+    first_frames: dict[int, tuple[int, ...]]  # regions: some of their first frames
 
     @property
     def frames(self) -> tuple[int, ...]:
         """All of them once, ascending."""
-        several = (*self.neighbours.values(), *self.firsts.values())
-        return tuple(sorted({*self.best.values(), *(f for group in several for f in group)}))
+        groups = (self.best.values(), *self.neighbours.values(), *self.first_frames.values())
+        return tuple(sorted({frame for group in groups for frame in group}))
+
+    @property
+    def by_importance(self) -> list[int]:
+        """First images of regions, then best frames in their order, then neighbours."""
+        groups = (*self.first_frames.values(), self.best.values(), *self.neighbours.values())
+        return [frame for group in groups for frame in group]
 
 
-@dataclass(frozen=True)
-class SavedPictures:
-    """What `save_pictures` left in the folder."""
-
-    frames: tuple[int, ...] = ()
-    unreadable: tuple[tuple[int, str], ...] = ()  # frame number and reason
-    masked: bool = False  # what lies outside the field of view was removed
-
-
-def choose_pictures(scores: Scores, events: Sequence[DecodedEvent]) -> Chosen:
-    """Which frames to show: bounded in number, with every label's surest events among them."""
+def choose_pictures(scores: Scores, events: Sequence[DecodedEvent]) -> PictureChoice:
+    """Which frames to show: a bounded number, with the most confident events of every label."""
     frames = scores.axis.frames
     best: dict[int, int] = {}
     neighbours: dict[int, tuple[int, ...]] = {}
@@ -66,22 +64,22 @@ def choose_pictures(scores: Scores, events: Sequence[DecodedEvent]) -> Chosen:
         event = events[number]
         rows = event_rows(event, scores)
         column = scores.values[rows.start : rows.stop, COLUMN[event.label]]
-        row = rows.start + int(column.argmax())
-        best[number] = int(frames[row])
+        peak = rows.start + int(column.argmax())
+        best[number] = int(frames[peak])
         if rank < MOST_NEIGHBOURS:
-            around = (row + offset for offset in OFFSETS if 0 <= row + offset < len(frames))
-            neighbours[number] = tuple(int(frames[r]) for r in around)
-    firsts: dict[int, tuple[int, ...]] = {}
-    stays = [number for number, event in enumerate(events) if event.label in REGIONS]
-    for number in stays[:MOST_STAYS]:
-        rows = event_rows(events[number], scores)
-        wanted = (rows.start + later for later in FIRST_ROWS if later < len(rows))
-        firsts[number] = tuple(int(frames[row]) for row in wanted)
-    return Chosen(best, neighbours, firsts)
+            around = (peak + offset for offset in NEIGHBOURS)
+            neighbours[number] = tuple(int(frames[r]) for r in around if 0 <= r < len(frames))
+    first_frames: dict[int, tuple[int, ...]] = {}
+    regions = [number for number, event in enumerate(events) if event.label in REGIONS]
+    for number in regions[:MOST_REGIONS]:
+        rows = rows_of(events[number], scores)
+        first_rows = (rows[offset] for offset in FIRST_ROWS if offset < len(rows))
+        first_frames[number] = tuple(int(frames[row]) for row in first_rows)
+    return PictureChoice(best, neighbours, first_frames)
 
 
 def picture_order(events: Sequence[DecodedEvent]) -> list[int]:
-    """Landmarks and findings: the surest of every label first, then every second surest, …"""
+    """Numbers of landmarks and findings: the most confident of every label, then the second, …"""
     by_label: dict[str, list[int]] = defaultdict(list)
     for number, event in enumerate(events):
         if event.label not in REGIONS:
@@ -93,66 +91,79 @@ def picture_order(events: Sequence[DecodedEvent]) -> list[int]:
     return [number for _, _, number in sorted(ranked)]
 
 
-def picture_name(frame: int) -> str:
-    """The file of a frame in `pictures/`."""
-    return f"frame_{frame:06d}.jpg"
+# ---- their files
+
+SIDE: Final = 288  # pixels of the longer side
+QUALITY: Final = 80
+SAMPLES: Final = 48  # frames from which the field of view is measured
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class SavedPictures:
+    """What `save_pictures` left in the folder."""
+
+    frames: tuple[int, ...] = ()
+    unreadable: tuple[tuple[int, str], ...] = ()  # frame number and reason
+    masked: bool = False  # everything outside the field of view was removed
 
 
 def save_pictures(
-    study: Study, chosen: Chosen, folder: Path, *, mask_text: bool = True
+    study: Study, choice: PictureChoice, folder: Path, *, mask_text: bool = True
 ) -> SavedPictures:
-    """Write `folder/pictures/frame_000123.jpg`, and an index that also tells what is missing.
+    """Write `folder/pictures/frame_000123.jpg`, and an index of saved and unreadable frames.
 
-    Frames are read once, in ascending order: where a video cannot be entered in the middle, that
-    is a single pass through it. The index is written last; a killed run is simply run again and
+    Frames are read once, in ascending order: where a video does not support seeking, that is a
+    single pass through it. The index is written last; an interrupted run is simply repeated and
     leaves the same files.
     """
-    place = folder / "pictures"
-    wanted = chosen.frames
-    if _is_done(place, study.id, wanted, mask_text):
-        return read_index(place)
-    place.mkdir(parents=True, exist_ok=True)
-    (place / INDEX).unlink(missing_ok=True)
-    small: dict[int, bytes] = {}
+    pictures = folder / PICTURES
+    frames = choice.frames
+    if _are_saved(pictures, study.id, frames, mask_text):
+        return read_index(pictures)
+    pictures.mkdir(parents=True, exist_ok=True)
+    (pictures / INDEX).unlink(missing_ok=True)
+    packed: dict[int, bytes] = {}
     unreadable: list[tuple[int, str]] = []
-    samples: dict[tuple[int, ...], list[RGB]] = defaultdict(list)
+    samples: dict[Shape, list[RGB]] = defaultdict(list)
     sampled = set(_spread(study.numbers.tolist(), SAMPLES)) if mask_text else set()
-    for number in sorted({*wanted, *sampled}):
+    for number in sorted({*frames, *sampled}):
         frame = study.frame(number)
         if frame.image is None:
-            if number in wanted:
+            if number in frames:
                 unreadable.append((number, frame.problem or "the frame cannot be read"))
             continue
         image = _small(frame.image)
         if number in sampled:
             samples[image.shape].append(image)
-        if number in wanted:
-            small[number] = _packed(image)
-    masks: dict[tuple[int, ...], Mask] = {}
-    for number, packed in small.items():
-        image = _unpacked(packed)
+        if number in frames:
+            packed[number] = _packed(image)
+    masks: dict[Shape, Mask] = {}
+    for number, data in packed.items():
+        image = _unpacked(data)
         if mask_text:
             if image.shape not in masks:
                 masks[image.shape] = field_of_view(samples.get(image.shape) or [image])
             image = masked(image, masks[image.shape])
         # Not atomic one by one, which would wait for the disk hundreds of times: pictures count
-        # as made only once the index is there, and that is written last.
-        (place / picture_name(number)).write_bytes(encode_jpeg(image))
-    saved = SavedPictures(tuple(small), tuple(unreadable), mask_text)
+        # as saved only once the index is there, and that is written last.
+        (pictures / picture_name(number)).write_bytes(encode_jpeg(image))
+    saved = SavedPictures(tuple(packed), tuple(unreadable), mask_text)
     index = {
         "study": study.id,
         "frames": saved.frames,
         "unreadable": [{"frame": n, "reason": reason} for n, reason in saved.unreadable],
         "masked": saved.masked,
     }
-    write_text(place / INDEX, json.dumps(index) + "\n")
+    write_text(pictures / INDEX, json.dumps(index) + "\n")
     return saved
 
 
-def read_index(place: Path) -> SavedPictures:
+def read_index(pictures: Path) -> SavedPictures:
     """What the folder `pictures` holds; nothing when it has no index."""
     try:
-        index: dict[str, Any] = json.loads((place / INDEX).read_text(encoding="utf-8"))
+        index: dict[str, Any] = json.loads((pictures / INDEX).read_text(encoding="utf-8"))
         return SavedPictures(
             tuple(int(number) for number in index["frames"]),
             tuple((int(row["frame"]), str(row["reason"])) for row in index["unreadable"]),
@@ -162,35 +173,40 @@ def read_index(place: Path) -> SavedPictures:
         return SavedPictures()
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise EnteronError(
-            f"pictures/{INDEX} is damaged", "delete the folder 'pictures' and read the study again"
+            f"{PICTURES}/{INDEX} is damaged",
+            f"delete the folder '{PICTURES}' and read the study again",
         ) from error
 
 
-def encode_jpeg(image: RGB) -> bytes:
-    """A small picture as a JPEG file without any metadata."""
-    bgr = cv2.cvtColor(image, cv2.COLOR_RGB2BGR)
-    return cv2.imencode(".jpg", bgr, [cv2.IMWRITE_JPEG_QUALITY, QUALITY])[1].tobytes()
-
-
-def _is_done(place: Path, study: str, wanted: tuple[int, ...], mask_text: bool) -> bool:
-    """Whether the very same pictures are there already."""
+def _are_saved(pictures: Path, study: str, frames: tuple[int, ...], mask_text: bool) -> bool:
+    """Whether exactly these pictures are in the folder already."""
     try:
-        index = json.loads((place / INDEX).read_text(encoding="utf-8"))
-        told = {int(row["frame"]) for row in index["unreadable"]}
-        same = (index["study"], index["masked"]) == (study, mask_text)
+        index = json.loads((pictures / INDEX).read_text(encoding="utf-8"))
+        unreadable = {int(row["frame"]) for row in index["unreadable"]}
         return (
-            same
-            and {*index["frames"], *told} == set(wanted)
-            and all((place / picture_name(number)).is_file() for number in index["frames"])
+            (index["study"], index["masked"]) == (study, mask_text)
+            and {*index["frames"], *unreadable} == set(frames)
+            and all((pictures / picture_name(number)).is_file() for number in index["frames"])
         )
     except (OSError, ValueError, KeyError, TypeError):
         return False
 
 
+def picture_name(frame: int) -> str:
+    """The file of a frame in `pictures/`."""
+    return f"frame_{frame:06d}.jpg"
+
+
+def encode_jpeg(image: RGB) -> bytes:
+    """A JPEG file without any metadata."""
+    bgr = cv2.cvtColor(image, cv2.COLOR_RGB2BGR)
+    return cv2.imencode(".jpg", bgr, [cv2.IMWRITE_JPEG_QUALITY, QUALITY])[1].tobytes()
+
+
 def _spread(numbers: list[int], count: int) -> list[int]:
-    """So many of the numbers, evenly spread."""
-    places = np.linspace(0, len(numbers) - 1, min(count, len(numbers))).round().astype(int)
-    return [numbers[place] for place in places]
+    """At most `count` of the numbers, evenly spread."""
+    indices = np.linspace(0, len(numbers) - 1, min(count, len(numbers))).round().astype(int)
+    return [numbers[index] for index in indices]
 
 
 def _small(image: RGB) -> RGB:
@@ -211,9 +227,12 @@ def _unpacked(data: bytes) -> RGB:
     return np.asarray(cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR), np.uint8)
 
 
+# ---- what fits the page
+
 BUDGET: Final = 7_500_000  # characters of base64: with the curves the page stays below 12 MB
-MANY: Final = 500  # events whose cards, some 1,500 characters each, fit beside that
-LEAST: Final = 1_500_000
+LEAST_BUDGET: Final = 1_500_000
+CARD: Final = 1_500  # characters of an event's card
+CARDS_BESIDE: Final = 500  # cards that fit beside the whole budget
 
 
 @dataclass(frozen=True)
@@ -222,7 +241,7 @@ class Picture:
 
     frame: int
     data: str  # data: URI
-    width: int  # pixels, so that the page keeps its shape while pictures load
+    width: int  # pixels, so that the page keeps its layout while pictures load
     height: int
 
 
@@ -237,29 +256,35 @@ class Album:
 
     def first_of(self, frames: Iterable[int]) -> Picture | None:
         """The first of these frames that has a picture."""
-        return next((self.pictures[f] for f in frames if f in self.pictures), None)
+        return next((self.pictures[frame] for frame in frames if frame in self.pictures), None)
 
     def all_of(self, frames: Iterable[int]) -> tuple[Picture, ...]:
         """Those of these frames that have a picture."""
         return tuple(self.pictures[frame] for frame in frames if frame in self.pictures)
 
 
-def budget_beside(events: int) -> int:
-    """Characters for pictures on a page of so many events."""
-    return max(LEAST, BUDGET - 1_500 * max(0, events - MANY))
+def picture_budget(events: int) -> int:
+    """Characters for pictures on a page with so many events."""
+    return max(LEAST_BUDGET, BUDGET - CARD * max(0, events - CARDS_BESIDE))
 
 
-def load_album(folder: Path, chosen: Chosen, *, device_text: bool, budget: int = BUDGET) -> Album:
-    """Pictures of a reading folder; those saved with device text lose it unless it is wanted."""
-    place = folder / "pictures"
-    saved = read_index(place)
+def load_album(
+    folder: Path, choice: PictureChoice, *, device_text: bool, budget: int = BUDGET
+) -> Album:
+    """Pictures of a reading folder, the most important first until the budget is spent.
+
+    Text that the recorder wrote is removed from pictures that were saved with it, unless
+    `device_text`.
+    """
+    folder = folder / PICTURES
+    saved = read_index(folder)
     unreadable = dict(saved.unreadable)
     pictures: dict[int, Picture] = {}
     left_out: set[int] = set()
     spent = 0
-    masks = {} if saved.masked or device_text else _masks(place)
-    for frame in _by_importance(chosen):
-        path = place / picture_name(frame)
+    masks = {} if saved.masked or device_text else _masks_of_saved(folder)
+    for frame in choice.by_importance:
+        path = folder / picture_name(frame)
         if frame in pictures or frame in unreadable or not path.is_file():
             continue
         try:
@@ -276,14 +301,8 @@ def load_album(folder: Path, chosen: Chosen, *, device_text: bool, budget: int =
     return Album(pictures, unreadable, len(left_out), saved.masked or not device_text)
 
 
-def _by_importance(chosen: Chosen) -> list[int]:
-    """First images of regions, best frames in their order, then neighbours."""
-    groups = (*chosen.firsts.values(), tuple(chosen.best.values()), *chosen.neighbours.values())
-    return [frame for group in groups for frame in group]
-
-
-def _shown(path: Path, masks: dict[tuple[int, ...], Mask]) -> tuple[bytes, int, int]:
-    """A JPEG as it may be shown, height and width; all are decoded: a damaged one must be told."""
+def _shown(path: Path, masks: dict[Shape, Mask]) -> tuple[bytes, int, int]:
+    """A JPEG as it may be shown, height and width; decoded, so that a damaged one is noticed."""
     data = path.read_bytes()
     image = decode_picture(data)
     if image.shape in masks:
@@ -291,14 +310,14 @@ def _shown(path: Path, masks: dict[tuple[int, ...], Mask]) -> tuple[bytes, int, 
     return data, image.shape[0], image.shape[1]
 
 
-def _masks(place: Path) -> dict[tuple[int, ...], Mask]:
-    """For every size of picture its field of view, from all pictures that were saved unmasked."""
-    by_size: dict[tuple[int, ...], list[RGB]] = defaultdict(list)
-    for path in sorted(place.glob("frame_*.jpg")):
+def _masks_of_saved(folder: Path) -> dict[Shape, Mask]:
+    """The field of view for every size of picture, from pictures that were saved unmasked."""
+    by_shape: dict[Shape, list[RGB]] = defaultdict(list)
+    for path in sorted(folder.glob("frame_*.jpg")):
         try:
             image = decode_picture(path.read_bytes())
         except (OSError, UnreadablePictureError):
-            continue  # told when it is its turn to be shown
-        if len(by_size[image.shape]) < SAMPLES:
-            by_size[image.shape].append(image)
-    return {size: field_of_view(images) for size, images in by_size.items()}
+            continue  # reported by `load_album` if it is to be shown
+        if len(by_shape[image.shape]) < SAMPLES:
+            by_shape[image.shape].append(image)
+    return {shape: field_of_view(images) for shape, images in by_shape.items()}

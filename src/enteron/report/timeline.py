@@ -1,4 +1,4 @@
-"""The timeline: transit bar, landmarks and a lane per finding, annotated ones beside them."""
+"""The timeline: a bar of regions, a lane per landmark and finding, and the curves in the lanes."""
 
 from base64 import b64encode
 from collections.abc import Sequence
@@ -9,41 +9,47 @@ import numpy as np
 from numpy.typing import NDArray
 
 from enteron.decode.events import DecodedEvent
-from enteron.folders.reading import RunRecord
-from enteron.labels import COLUMN, FINDINGS, LANDMARKS, REGIONS
+from enteron.folders.reading import RunFacts
+from enteron.labels import COLUMN, FINDINGS, LABELS, LANDMARKS, REGIONS
 from enteron.report.clock import Clock
 from enteron.types import Annotation, FrameAxis, Gap, Scores, longest
+
+MOST_TICKS: Final = 400  # unreadable frames that are drawn; all are counted under completeness
+MOST_GAPS: Final = 400  # gaps that are drawn; all are counted under completeness
+
+# ---- marks and lanes
 
 
 @dataclass(frozen=True)
 class Mark:
-    """A stretch of a lane; places are shares of the study's length."""
+    """A stretch of a lane; start and width are shares of the study's length."""
 
-    at: float
+    start: float
     width: float
-    said: str  # for a tooltip and for screen readers
-    number: int | None = None  # of the event; None for annotation
+    description: str  # for a tooltip and for screen readers
+    number: int | None = None  # of the event; None for a reference annotation
     score: float | None = None
     label: str = ""
 
     @property
     def column(self) -> int:
+        """Column of the label, which selects the colour."""
         return COLUMN[self.label]
 
 
 @dataclass(frozen=True)
 class Lane:
-    """What one row of the timeline shows."""
+    """One row of the timeline."""
 
-    name: str
-    column: int  # of the label; the row's colour and curve
+    label: str
+    column: int  # of the label; selects the row's colour and curve
     marks: tuple[Mark, ...]
     truth: tuple[Mark, ...]
 
 
 @dataclass(frozen=True)
 class TimelinePanel:
-    """All rows, in the order in which they stand."""
+    """All rows, in the order in which the page shows them."""
 
     transit: tuple[Mark, ...]
     transit_truth: tuple[Mark, ...]
@@ -56,10 +62,6 @@ class TimelinePanel:
     word: str
 
 
-MOST_TICKS = 400  # unreadable frames that get a tick of their own
-MOST_GAPS = 400  # gaps that are drawn; all are counted under completeness
-
-
 def timeline_panel(
     events: Sequence[DecodedEvent],
     clock: Clock,
@@ -67,71 +69,82 @@ def timeline_panel(
     truth: Annotation | None,
     gaps: Sequence[Gap] = (),
 ) -> TimelinePanel:
-    """Marks for every event, every annotated stretch, every gap and every unreadable frame."""
-    place = _Place(clock)
-    annotated = {} if truth is None else _merged(truth)
-    marks = {label: [] for label in COLUMN}
+    """Marks for every event, annotated interval, gap and unreadable frame."""
+    scale = _Scale(clock)
+    intervals = {} if truth is None else _merged_intervals(truth)
+    event_marks: dict[str, list[Mark]] = {label: [] for label in LABELS}
     for number, event in enumerate(events):
-        marks[event.label].append(place.event(number, event))
-
-    def true(label: str) -> tuple[Mark, ...]:
-        return tuple(place.annotated(label, *span) for span in annotated.get(label, ()))
+        event_marks[event.label].append(scale.event(number, event))
+    truth_marks = {
+        label: tuple(
+            scale.annotated(label, start, stop) for start, stop in intervals.get(label, ())
+        )
+        for label in LABELS
+    }
 
     def lanes(labels: Sequence[str]) -> tuple[Lane, ...]:
         return tuple(
-            Lane(label, COLUMN[label], tuple(marks[label]), true(label)) for label in labels
+            Lane(label, COLUMN[label], tuple(event_marks[label]), truth_marks[label])
+            for label in labels
         )
 
-    bad = () if run.unreadable is None else run.unreadable.frames[:MOST_TICKS]
+    unreadable = () if run.unreadable is None else run.unreadable.frames[:MOST_TICKS]
     return TimelinePanel(
-        transit=tuple(mark for label in REGIONS for mark in marks[label]),
-        transit_truth=tuple(mark for label in REGIONS for mark in true(label)),
+        transit=tuple(mark for label in REGIONS for mark in event_marks[label]),
+        transit_truth=tuple(mark for label in REGIONS for mark in truth_marks[label]),
         landmarks=lanes(LANDMARKS),
         findings=lanes(FINDINGS),
         regions=lanes(REGIONS),
-        gaps=tuple(
-            place.mark(start, stop, f"{clock.word}s {start:,} to {stop - 1:,} are missing")
-            for start, stop in longest(list(gaps), MOST_GAPS)
-        ),
+        gaps=tuple(scale.gap(*gap) for gap in longest(list(gaps), MOST_GAPS)),
         unreadable=tuple(
-            place.mark(frame, frame + 1, f"{clock.word} {frame:,} cannot be read") for frame in bad
+            scale.mark(frame, frame + 1, f"{clock.word} {frame:,} cannot be read")
+            for frame in unreadable
         ),
         with_truth=truth is not None,
         word=clock.word,
     )
 
 
-class _Place:
-    """Frame numbers as shares of the study's length, within it."""
+class _Scale:
+    """Makes marks: frame numbers as shares of the study's length, clipped to it."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.first = clock.first
         self.length = max(1, clock.end - self.first)
 
-    def mark(self, start: int, stop: int, said: str) -> Mark:
-        at = min(max((start - self.first) / self.length, 0.0), 1.0)
-        end = min(max((stop - self.first) / self.length, at), 1.0)
-        return Mark(round(at, 7), round(end - at, 7), said)
+    def mark(self, start: int, stop: int, description: str) -> Mark:
+        left = min(max((start - self.first) / self.length, 0.0), 1.0)
+        right = min(max((stop - self.first) / self.length, left), 1.0)
+        return Mark(round(left, 7), round(right - left, 7), description)
 
     def event(self, number: int, event: DecodedEvent) -> Mark:
-        sure = "" if event.score is None else f", confidence {event.score:.2f}"
-        mark = self.mark(event.start, event.stop, f"{event.label}, {self._span(event)}{sure}")
-        return Mark(mark.at, mark.width, mark.said, number, event.score, event.label)
+        confidence = "" if event.score is None else f", confidence {event.score:.2f}"
+        description = f"{event.label}, {self._span(event.start, event.stop)}{confidence}"
+        mark = self.mark(event.start, event.stop, description)
+        return Mark(mark.start, mark.width, description, number, event.score, event.label)
 
     def annotated(self, label: str, start: int, stop: int) -> Mark:
-        said = f"annotated: {label}, {self.clock.at(start)} to {stop - 1:,}"
-        mark = self.mark(start, stop, said)
-        return Mark(mark.at, mark.width, mark.said, label=label)
+        mark = self.mark(start, stop, f"annotated: {label}, {self._span(start, stop)}")
+        return Mark(mark.start, mark.width, mark.description, label=label)
 
-    def _span(self, event: DecodedEvent) -> str:
-        if len(event) == 1:
-            return self.clock.at(event.start)
-        return f"{self.clock.at(event.start)} to {event.stop - 1:,}"
+    def gap(self, start: int, stop: int) -> Mark:
+        word = self.clock.word
+        if stop - start == 1:
+            return self.mark(start, stop, f"{word} {start:,} is missing")
+        return self.mark(start, stop, f"{word}s {start:,} to {stop - 1:,} are missing")
+
+    def _span(self, start: int, stop: int) -> str:
+        if stop - start == 1:
+            return self.clock.at(start)
+        return f"{self.clock.at(start)} to {stop - 1:,}"
 
 
-def _merged(truth: Annotation) -> dict[str, list[tuple[int, int]]]:
-    """Annotated stretches per label, those that touch joined: the file cuts them everywhere."""
+def _merged_intervals(truth: Annotation) -> dict[str, list[tuple[int, int]]]:
+    """Annotated [start, stop) per label, with touching ones joined.
+
+    The official file cuts every interval wherever any other label begins or ends.
+    """
     merged: dict[str, list[tuple[int, int]]] = {}
     for label, spans in truth.spans().items():
         joined: list[tuple[int, int]] = []
@@ -144,11 +157,13 @@ def _merged(truth: Annotation) -> dict[str, list[tuple[int, int]]]:
     return merged
 
 
-MOST_ROWS: Final = 160_000
-"""Rows that are embedded one by one; longer studies as minimum and maximum of a few rows each.
-The page builds coarser levels from these, so that drawing takes the same time at any zoom."""
+# ---- curves
 
-KNOTS: Final = 2_000  # of times that do not follow a constant rate
+MOST_ROWS: Final = 160_000
+"""Up to so many rows are embedded one by one; longer studies as minimum and maximum of a few rows
+each. The page builds coarser levels from these, so that drawing takes the same time at any zoom."""
+
+KNOTS: Final = 2_000  # at most, for times that do not follow a constant rate
 TOLERANCE: Final = 0.05  # seconds by which a constant rate may miss a stated time
 
 
@@ -162,24 +177,12 @@ class Curves:
 
     @property
     def full(self) -> bool:
-        """Every row is there by itself."""
+        """Whether every row has a bucket of its own."""
         return self.bucket == 1
 
 
-def quantised(scores: Scores, most_rows: int = MOST_ROWS) -> Curves:
-    """Scores as whole numbers from 0 to 255; with more rows than allowed, in buckets of rows."""
-    values = np.rint(scores.values.T * 255).astype(np.uint8)  # (17, rows)
-    rows = values.shape[1]
-    bucket = -(-rows // most_rows)
-    if bucket == 1:
-        return Curves(1, values, values)
-    padded = np.pad(values, ((0, 0), (0, -rows % bucket)), mode="edge")
-    grouped = padded.reshape(len(values), -1, bucket)
-    return Curves(bucket, grouped.min(axis=2), grouped.max(axis=2))
-
-
 def curve_data(scores: Scores, clock: Clock) -> dict[str, Any]:
-    """What the page's script needs to draw curves and to tell frame and time under the cursor."""
+    """What the page's script needs to draw curves and to show frame and time at the cursor."""
     curves = quantised(scores)
     axis = scores.axis
     return {
@@ -195,21 +198,34 @@ def curve_data(scores: Scores, clock: Clock) -> dict[str, Any]:
     }
 
 
+def quantised(scores: Scores, most_rows: int = MOST_ROWS) -> Curves:
+    """Scores as whole numbers from 0 to 255; with more rows than allowed, in buckets of rows."""
+    values = np.rint(scores.values.T * 255).astype(np.uint8)  # (17, rows)
+    rows = values.shape[1]
+    bucket = -(-rows // most_rows)
+    if bucket == 1:
+        return Curves(1, values, values)
+    padded = np.pad(values, ((0, 0), (0, -rows % bucket)), mode="edge")
+    grouped = padded.reshape(len(values), -1, bucket)
+    return Curves(bucket, grouped.min(axis=2), grouped.max(axis=2))
+
+
 def frame_runs(axis: FrameAxis) -> list[tuple[int, int]]:
     """(row, frame) wherever a row does not follow its predecessor by exactly one step."""
     rows = np.concatenate(([0], np.flatnonzero(np.diff(axis.frames) != axis.step) + 1))
     return list(zip(rows.tolist(), axis.frames[rows].tolist(), strict=True))
 
 
-def time_knots(clock: Clock) -> list[tuple[float, float]] | None:
+def time_knots(clock: Clock) -> list[tuple[int, float]] | None:
     """(frame, seconds) between which time runs evenly; two of them for a constant rate."""
-    if not clock.known:
+    end = clock.end_seconds(clock.end)
+    if end is None:
         return None
-    frames = clock.axis.frames
-    ends = [int(frames[0]), clock.end]
-    if clock.times is not None and len(frames) > 1:
-        straight = np.interp(frames, frames[[0, -1]], clock.times[[0, -1]])
-        if np.abs(straight - clock.times).max() > TOLERANCE:
-            places = np.unique(np.linspace(0, len(frames) - 1, KNOTS).round().astype(int))
-            return [(int(frames[row]), round(float(clock.times[row]), 2)) for row in places]
-    return [(frame, round(clock.seconds(frame) or 0.0, 3)) for frame in ends]
+    frames, times = clock.axis.frames, clock.times
+    last = (clock.end, round(end, 3))
+    if times is not None and len(frames) > 1:
+        constant = np.interp(frames, frames[[0, -1]], times[[0, -1]])
+        if np.abs(constant - times).max() > TOLERANCE:
+            rows = np.unique(np.linspace(0, len(frames) - 1, KNOTS - 1).round().astype(int))
+            return [*((int(frames[row]), round(float(times[row]), 2)) for row in rows), last]
+    return [(clock.first, round(clock.seconds(clock.first) or 0.0, 3)), last]

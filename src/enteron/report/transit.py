@@ -1,21 +1,28 @@
 """Transit: when the capsule entered each region, and how long the stages took.
 
-A stage has one of three outcomes. `reached`: both its ends were seen. `not reached`: the recording
-ends, in a region that was recognised, before the stage does. `unknown`: anything else, such as a
-region that the decoder does not report or a border that lies in a gap; it is never guessed.
+A stage has one of three outcomes. `reached`: both its borders were seen. `not reached`: the
+recording ends, in a region that was recognised, before the stage does. `unknown`: anything else,
+such as a region that the decoder does not report, or a border that lies in a gap.
+
+Two confidences are kept apart: that the capsule was in a region at all (the score of the region's
+event), and that it entered the region near the frame given (`onset`).
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from enteron.decode.events import DecodedEvent
 from enteron.labels import COLUMN, REGIONS
 from enteron.report.clock import Clock, counted
 from enteron.types import Gap
 
-TOLERATED = 25
-"""Rows that may be missing at a border: its certainty is stated for as many around it."""
+TOLERATED: Final = 25
+"""Rows that may be missing at a border: `onset` is the probability of a border that near."""
+
+CONFIDENT: Final = 0.9  # from here on a region is 'reached', below 'probably reached'
+UNCERTAIN: Final = 0.5  # below, 'possibly reached', and durations are 'about'
 
 
 class Outcome(StrEnum):
@@ -32,75 +39,69 @@ class Stage:
 
     title: str
     outcome: Outcome
-    value: str  # duration or frames, 'not reached', 'unknown'
+    value: str  # a duration, '(probably) reached', 'not reached' or 'unknown'
     detail: str  # one sentence
-    start: int | None = None
-    stop: int | None = None
-    sureness: float | None = None  # the smaller confidence of its two borders
+    confidence: str = ""  # one sentence on the confidence in the borders, where it is known
 
 
 @dataclass(frozen=True)
-class Stay:
-    """One stay in a region, for the table."""
+class RegionInterval:
+    """One interval in a region, for the table."""
 
     number: int  # of the event
     region: str
     entered: str
     left: str
-    lasted: str
+    duration: str
     share: float  # of the study's frames
-    onset: float | None
+    confidence: float | None  # that the capsule was in this region
+    entry_confidence: float | None  # that it entered the region near this frame
 
     @property
     def column(self) -> int:
+        """Column of the label, which selects the colour."""
         return COLUMN[self.region]
 
 
 @dataclass(frozen=True)
 class TransitPanel:
-    """Transit times and stays."""
+    """The stages, and every interval in a region."""
 
     stages: tuple[Stage, ...]
-    stays: tuple[Stay, ...]
-    time_known: bool
-    time_assumed: bool
+    intervals: tuple[RegionInterval, ...]
+    has_times: bool
     word: str
 
 
 def transit_panel(
     events: Sequence[DecodedEvent], clock: Clock, gaps: Sequence[Gap] = ()
 ) -> TransitPanel:
-    """Gastric and small-bowel transit, whether the colon was reached, and every stay."""
-    stays = [(n, event) for n, event in enumerate(events) if event.label in REGIONS]
-    regions = [event for _, event in stays]
-    total = max(1, clock.end - clock.first)
-    rows = tuple(
-        Stay(
-            number,
-            event.label,
-            clock.at(event.start),
-            clock.at(event.stop - 1),
-            clock.lasting(event.start, event.stop),
-            len(event) / total,
-            event.onset,
-        )
-        for number, event in sorted(stays, key=lambda stay: stay[1].start)
-    )
+    """Gastric and small-bowel transit, whether the colon was reached, and every region interval."""
+    numbered = [(number, event) for number, event in enumerate(events) if event.label in REGIONS]
+    regions = [event for _, event in numbered]
     stages = (
         _stage("Gastric transit", "stomach", "small intestine", regions, clock, gaps),
         _stage("Small-bowel transit", "small intestine", "colon", regions, clock, gaps),
         _arrival("Colon", "colon", regions, clock),
     )
-    return TransitPanel(stages, rows, clock.known, clock.assumed, clock.word)
+    intervals = tuple(
+        _interval(number, event, clock)
+        for number, event in sorted(numbered, key=lambda pair: pair[1].start)
+    )
+    return TransitPanel(stages, intervals, clock.has_times, clock.word)
 
 
-def _entry(region: str, events: Sequence[DecodedEvent]) -> DecodedEvent | None:
-    """The first stay in a region."""
-    return min((e for e in events if e.label == region), key=lambda e: e.start, default=None)
-
-
-def _last(events: Sequence[DecodedEvent]) -> DecodedEvent | None:
-    return max(events, key=lambda e: e.stop, default=None)
+def _interval(number: int, event: DecodedEvent, clock: Clock) -> RegionInterval:
+    return RegionInterval(
+        number,
+        event.label,
+        entered=clock.at(event.start),
+        left=clock.at(event.stop - 1),
+        duration=clock.duration(event.start, event.stop),
+        share=len(event) / max(1, clock.end - clock.first),
+        confidence=event.score,
+        entry_confidence=event.onset,
+    )
 
 
 def _stage(
@@ -111,42 +112,41 @@ def _stage(
     clock: Clock,
     gaps: Sequence[Gap],
 ) -> Stage:
-    start, stop = _entry(region, events), _entry(following, events)
+    """The stage from the entry into `region` to the entry into `following`."""
+    entry, exit_ = _first(region, events), _first(following, events)
     if not events:
         return _unknown(title, "No region was recognised in this study.")
-    if stop is None:
-        return _unfinished(title, region, following, start, events, clock)
-    if start is None or start.start >= stop.start:
+    if exit_ is None:
+        return _unfinished(title, region, following, entry, events, clock)
+    if entry is None or entry.start >= exit_.start:
         return _unknown(
             title, f"The {following} was recognised, but no entry into the {region} before it."
         )
-    for event in (start, stop):
-        gap = gap_before(event.start, gaps)
-        if gap > TOLERATED * clock.axis.step:
+    for event in (entry, exit_):
+        missing = gap_before(event.start, gaps)
+        if missing > TOLERATED * clock.axis.step:
             return _unknown(
                 title,
-                f"{counted(gap, clock.word).capitalize()} are missing just before the "
+                f"{counted(missing, clock.word).capitalize()} are missing just before the "
                 f"{event.label} begins: the border lies somewhere among them.",
             )
-    if start.start == clock.first:
+    duration = clock.interval(entry.start, exit_.start)
+    if entry.start == clock.first:
         return Stage(
             title,
             Outcome.UNKNOWN,
-            f"at least {clock.lasting(start.start, stop.start)}",
+            f"at least {duration}",
             f"The recording begins inside the {region}; its entry was not seen.",
-            start.start,
-            stop.start,
-            stop.onset,
+            _border_confidence([exit_]),
         )
-    sureness = [e.onset for e in (start, stop) if e.onset is not None]
+    onsets = [event.onset for event in (entry, exit_) if event.onset is not None]
+    uncertain = min(onsets, default=1.0) < UNCERTAIN
     return Stage(
         title,
         Outcome.REACHED,
-        clock.lasting(start.start, stop.start),
-        f"From {clock.at(start.start)} to {clock.at(stop.start)}.",
-        start.start,
-        stop.start,
-        min(sureness, default=None),
+        f"about {duration}" if uncertain else duration,
+        f"From {clock.at(entry.start)} to {clock.at(exit_.start)}.",
+        _border_confidence([entry, exit_]),
     )
 
 
@@ -154,53 +154,69 @@ def _unfinished(
     title: str,
     region: str,
     following: str,
-    start: DecodedEvent | None,
+    entry: DecodedEvent | None,
     events: Sequence[DecodedEvent],
     clock: Clock,
 ) -> Stage:
-    """The region behind the stage does not occur: the recording ended before it, or who knows."""
-    last = _last(events)
-    assert last is not None
+    """A stage whose next region does not occur: the recording ended first, or it is unknown why."""
+    last = max(events, key=lambda event: event.stop)
     if REGIONS.index(last.label) > REGIONS.index(following):
         return _unknown(title, f"A later region was recognised, but the {following} was not.")
     if last.stop < clock.end:
         return _unknown(title, "No region was recognised at the end of the recording.")
-    if start is None:
-        return Stage(
-            title,
-            Outcome.NOT_REACHED,
-            "not reached",
-            f"The recording ends in the {last.label}; the {region} was not entered.",
+    if entry is None:
+        detail = f"The recording ends in the {last.label}; the {region} was not entered."
+    else:
+        detail = (
+            f"The recording ends in the {last.label}, {clock.duration(entry.start, last.stop)} "
+            f"after entry into the {region}; the {following} was not entered."
         )
-    return Stage(
-        title,
-        Outcome.NOT_REACHED,
-        "not reached",
-        f"The recording ends in the {last.label}, {clock.lasting(start.start, last.stop)} after "
-        f"entry into the {region}; the {following} was not entered.",
-        start.start,
-    )
+    return Stage(title, Outcome.NOT_REACHED, "not reached", detail)
 
 
 def _arrival(title: str, region: str, events: Sequence[DecodedEvent], clock: Clock) -> Stage:
     """Whether a region was reached at all, and when."""
-    entry, last = _entry(region, events), _last(events)
+    entry = _first(region, events)
     if entry is not None:
+        confidence = "" if entry.score is None else f", confidence {entry.score:.2f}"
         return Stage(
             title,
             Outcome.REACHED,
-            "reached",
-            f"First recognised at {clock.at(entry.start)}.",
-            entry.start,
-            sureness=entry.onset,
+            _reached(entry.score),
+            f"First recognised at {clock.at(entry.start)}{confidence}.",
+            _border_confidence([entry]),
         )
-    if last is None:
+    if not events:
         return _unknown(title, "No region was recognised in this study.")
+    last = max(events, key=lambda event: event.stop)
     if last.stop < clock.end:
         return _unknown(title, "No region was recognised at the end of the recording.")
     return Stage(
         title, Outcome.NOT_REACHED, "not reached", f"The recording ends in the {last.label}."
     )
+
+
+def _first(region: str, events: Sequence[DecodedEvent]) -> DecodedEvent | None:
+    """The first interval in a region."""
+    intervals = (event for event in events if event.label == region)
+    return min(intervals, key=lambda event: event.start, default=None)
+
+
+def _reached(confidence: float | None) -> str:
+    """'reached', qualified as the confidence demands."""
+    if confidence is None or confidence >= CONFIDENT:
+        return "reached"
+    return "probably reached" if confidence >= UNCERTAIN else "possibly reached"
+
+
+def _border_confidence(entries: Sequence[DecodedEvent]) -> str:
+    """A sentence on the less certain of the entries."""
+    onsets = [event.onset for event in entries if event.onset is not None]
+    if not onsets:
+        return ""
+    borders = "this border" if len(entries) == 1 else "these borders"
+    lower = " (the lower of the two)" if len(onsets) == 2 else ""
+    return f"Confidence in the position of {borders}: {min(onsets):.2f}{lower}."
 
 
 def _unknown(title: str, detail: str) -> Stage:

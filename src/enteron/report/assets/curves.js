@@ -1,5 +1,5 @@
-// Scores of the study: 8 bits each, with levels of minimum and maximum over 4, 16, … rows, so that
-// a curve of any length is drawn from a few values per pixel.
+// Scores of the study in 8 bits, with levels of minimum and maximum over 4, 16, … rows, so that a
+// curve of any length is drawn from a few values per pixel; and the frames and times of its rows.
 const study = (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
   const LABELS = 17;
@@ -8,38 +8,43 @@ const study = (() => {
   const low = data.low === null ? high : bytes(data.low);
   const levels = [{ size: data.bucket, count: high.length / LABELS, high, low }];
   while (levels[levels.length - 1].count > 512) {
-    const under = levels[levels.length - 1];
-    const count = Math.ceil(under.count / 4);
-    const level = { size: under.size * 4, count, high: new Uint8Array(count * LABELS), low: new Uint8Array(count * LABELS) };
+    const finer = levels[levels.length - 1];
+    const count = Math.ceil(finer.count / 4);
+    const level = { size: finer.size * 4, count, high: new Uint8Array(count * LABELS), low: new Uint8Array(count * LABELS) };
     for (let label = 0; label < LABELS; label++) {
-      for (let at = 0; at < count; at++) {
-        const first = label * under.count + 4 * at;
-        const last = label * under.count + Math.min(4 * at + 4, under.count);
+      for (let bucket = 0; bucket < count; bucket++) {
+        const first = label * finer.count + 4 * bucket;
+        const last = label * finer.count + Math.min(4 * bucket + 4, finer.count);
         let least = 255, most = 0;
         for (let i = first; i < last; i++) {
-          if (under.low[i] < least) least = under.low[i];
-          if (under.high[i] > most) most = under.high[i];
+          if (finer.low[i] < least) least = finer.low[i];
+          if (finer.high[i] > most) most = finer.high[i];
         }
-        level.low[label * count + at] = least;
-        level.high[label * count + at] = most;
+        level.low[label * count + bucket] = least;
+        level.high[label * count + bucket] = most;
       }
     }
     levels.push(level);
   }
   const length = Math.max(1, data.end - data.first);
 
-  // The row that holds at a frame; where none does, the first one after it, and inside is false.
-  const find = (frame) => {
+  // Index of the last run (a pair of row and frame) whose row (key 0) or frame (key 1) is not above a value.
+  const runBefore = (value, key) => {
     let from = 0, to = data.runs.length - 1;
     while (from < to) {
       const middle = (from + to + 1) >> 1;
-      if (data.runs[middle][1] <= frame) from = middle; else to = middle - 1;
+      if (data.runs[middle][key] <= value) from = middle; else to = middle - 1;
     }
-    const [row, start] = data.runs[from];
-    const next = from + 1 < data.runs.length ? data.runs[from + 1][0] : data.rows;
-    const at = row + Math.floor((frame - start) / data.step);
-    if (at < row) return { row, inside: false };
-    return at < next ? { row: at, inside: true } : { row: next, inside: false };
+    return from;
+  };
+  // The row that holds at a frame; in a gap the first row after it, and inside is false.
+  const find = (frame) => {
+    const run = runBefore(frame, 1);
+    const [first, start] = data.runs[run];
+    const next = run + 1 < data.runs.length ? data.runs[run + 1][0] : data.rows;
+    const row = first + Math.floor((frame - start) / data.step);
+    if (row < first) return { row: first, inside: false };
+    return row < next ? { row, inside: true } : { row: next, inside: false };
   };
   const rowAt = (frame) => { const { row, inside } = find(frame); return inside ? row : -1; };
   // Rows [from, to) of the frames from start to stop; none inside a gap.
@@ -48,24 +53,25 @@ const study = (() => {
     return [find(start).row, last.inside ? last.row + 1 : last.row];
   };
   const frameOf = (row) => {
-    let from = 0, to = data.runs.length - 1;
-    while (from < to) {
-      const middle = (from + to + 1) >> 1;
-      if (data.runs[middle][0] <= row) from = middle; else to = middle - 1;
-    }
-    return data.runs[from][1] + (row - data.runs[from][0]) * data.step;
+    const [first, start] = data.runs[runBefore(row, 0)];
+    return start + (row - first) * data.step;
   };
-  const seconds = (frame) => {
+  // Linear interpolation between knots, which are pairs of frame and seconds: from frames to seconds
+  // (key 0), or from seconds to frames (key 1). Null where the study has no times.
+  const interpolate = (value, key) => {
     const knots = data.times;
     if (knots === null) return null;
     let from = 0, to = knots.length - 1;
     while (from + 1 < to) {
       const middle = (from + to) >> 1;
-      if (knots[middle][0] <= frame) from = middle; else to = middle;
+      if (knots[middle][key] <= value) from = middle; else to = middle;
     }
-    const [[f0, t0], [f1, t1]] = [knots[from], knots[Math.min(from + 1, knots.length - 1)]];
-    return f1 === f0 ? t0 : t0 + (t1 - t0) * (frame - f0) / (f1 - f0);
+    const left = knots[from], right = knots[to], other = 1 - key;
+    if (left[key] === right[key]) return left[other];
+    return left[other] + (right[other] - left[other]) * (value - left[key]) / (right[key] - left[key]);
   };
+  const seconds = (frame) => interpolate(frame, 0);
+  const frameAtTime = (time) => interpolate(time, 1);
   // Least and greatest value of a label over rows [from, to): [least, greatest], 0 to 255.
   const range = (label, from, to, level) => {
     const base = label * level.count;
@@ -83,12 +89,21 @@ const study = (() => {
     for (const level of levels) if (level.size * 2 <= rows) best = level;
     return best;
   };
-  return { ...data, LABELS, length, levels, rowAt, rowsIn, frameOf, seconds, range, levelFor };
+  return { ...data, LABELS, length, levels, rowAt, rowsIn, frameOf, seconds, frameAtTime, range, levelFor };
 })();
 
-const clockText = (seconds) => {
+const twoDigits = (number) => String(number).padStart(2, "0");
+// A moment as h:mm:ss.
+const timestamp = (seconds) => {
   const whole = Math.floor(seconds + 1e-6);
-  const two = (n) => String(n).padStart(2, "0");
-  return `${Math.floor(whole / 3600)}:${two(Math.floor(whole / 60) % 60)}:${two(whole % 60)}`;
+  return `${Math.floor(whole / 3600)}:${twoDigits(Math.floor(whole / 60) % 60)}:${twoDigits(whole % 60)}`;
 };
-const grouped = (n) => Math.round(n).toLocaleString("en-US");
+// A label of the time axis, in the unit that fits a scale which ends at a time: s, min or h.
+const axisTime = (seconds, end) => {
+  const whole = Math.round(seconds);
+  if (end < 120) return `${whole} s`;
+  const minutes = Math.floor(whole / 60), rest = whole % 60;
+  if (end < 3600) return rest ? `${minutes}:${twoDigits(rest)} min` : `${minutes} min`;
+  return rest ? timestamp(whole) : `${Math.floor(minutes / 60)}:${twoDigits(minutes % 60)} h`;
+};
+const grouped = (number) => Math.round(number).toLocaleString("en-US");

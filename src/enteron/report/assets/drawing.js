@@ -1,4 +1,5 @@
-// Curves and scale on their canvases, for a view that begins at share x and is z times enlarged.
+// Draws curves and the axis on their canvases, for a view that begins at share x of the study and is
+// enlarged z times.
 const drawing = (() => {
   const fitted = (canvas, scale) => {
     const box = canvas.getBoundingClientRect();
@@ -8,20 +9,20 @@ const drawing = (() => {
     return { pen, width, height, visible: box.width > 0 };
   };
 
-  // For every pixel of a canvas the rows [from, to) that it shows; from is -1 in a gap.
-  const columns = new Map();
-  const rowsOf = (width, { x, z }) => {
-    if (columns.has(width)) return columns.get(width);
+  // For every pixel of a width the rows [from, to) that it shows; from is -1 in a gap.
+  const rowsByWidth = new Map();
+  const rowsPerPixel = (width, { x, z }) => {
+    if (rowsByWidth.has(width)) return rowsByWidth.get(width);
     const from = new Int32Array(width), to = new Int32Array(width);
-    const perPixel = study.length / z / width;
+    const framesPerPixel = study.length / z / width;
     for (let p = 0; p < width; p++) {
-      const start = study.first + x * study.length + p * perPixel;
-      const [first, last] = study.rowsIn(start, start + perPixel);
+      const start = study.first + x * study.length + p * framesPerPixel;
+      const [first, last] = study.rowsIn(start, start + framesPerPixel);
       from[p] = first < last ? first : -1;
       to[p] = last;
     }
-    columns.set(width, { from, to });
-    return columns.get(width);
+    rowsByWidth.set(width, { from, to });
+    return rowsByWidth.get(width);
   };
 
   // Pixels are written one by one: filling a path of a thousand corners takes ten times as long.
@@ -29,7 +30,7 @@ const drawing = (() => {
   const colourOf = (canvas) => {
     if (!colours.has(canvas)) {
       const hex = getComputedStyle(canvas).getPropertyValue("--line").trim();
-      const [red, green, blue] = [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
+      const [red, green, blue] = [1, 3, 5].map((index) => parseInt(hex.slice(index, index + 2), 16));
       colours.set(canvas, (blue << 16) | (green << 8) | red);
     }
     return colours.get(canvas);
@@ -37,7 +38,7 @@ const drawing = (() => {
   const drawCurve = (canvas, scale, view) => {
     const { pen, width, height, visible } = fitted(canvas, scale);
     if (!visible) return;
-    const { from, to } = rowsOf(width, view);
+    const { from, to } = rowsPerPixel(width, view);
     const level = study.levelFor(study.rows / view.z / width);
     const { size, count, low, high } = level;
     const base = Number(canvas.dataset.column) * count;
@@ -55,14 +56,15 @@ const drawing = (() => {
         if (high[i] > most) most = high[i];
       }
       const top = height - Math.round(height * most / 255), middle = height - Math.round(height * least / 255);
-      let at = top * width + p, row = top;
-      for (; row < middle; row++, at += width) pixels[at] = pale;
-      for (; row < height; row++, at += width) pixels[at] = dark;
+      let pixel = top * width + p, y = top;
+      for (; y < middle; y++, pixel += width) pixels[pixel] = pale;
+      for (; y < height; y++, pixel += width) pixels[pixel] = dark;
     }
     pen.putImageData(picture, 0, 0);
   };
 
-  const STEPS_TIME = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 28800];
+  // Seconds between labels of the time axis.
+  const TIME_STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 28800];
   const drawAxis = (axis, scale, { x, z }) => {
     const { pen, width, height, visible } = fitted(axis, scale);
     if (!visible) return;
@@ -78,19 +80,24 @@ const drawing = (() => {
     const timed = study.times !== null;
     const begin = timed ? study.seconds(first) : first;
     const end = timed ? study.seconds(first + span) : first + span;
-    const want = (end - begin) / Math.max(2, wide / 110);
-    let step = timed ? STEPS_TIME.find((s) => s >= want) : undefined;
+    const leastStep = (end - begin) / Math.max(2, wide / 110); // a label every 110 pixels
+    let step = timed ? TIME_STEPS.find((candidate) => candidate >= leastStep) : undefined;
     if (step === undefined) {
-      const power = 10 ** Math.floor(Math.log10(Math.max(want, 1)));
-      step = [1, 2, 5, 10].map((m) => m * power).find((s) => s >= want) || 10 * power;
+      const power = 10 ** Math.floor(Math.log10(Math.max(leastStep, 1)));
+      step = [1, 2, 5, 10].map((factor) => factor * power).find((candidate) => candidate >= leastStep) || 10 * power;
     }
     pen.beginPath();
+    let free = 0; // where the next label may begin: uneven times crowd them in places
     for (let value = Math.ceil(begin / step) * step; value <= end; value += step) {
-      const at = (value - begin) / (end - begin) * wide;
-      pen.moveTo(Math.round(at) + 0.5, tall - 5); pen.lineTo(Math.round(at) + 0.5, tall);
-      const text = timed ? (step % 60 === 0 ? clockText(value).slice(0, -3) + " h" : clockText(value)) : grouped(value);
-      const half = pen.measureText(text).width / 2;
-      pen.fillText(text, Math.min(Math.max(at - half, 0), wide - 2 * half), tall - 9);
+      const frame = timed ? study.frameAtTime(value) : value;
+      const x = (frame - first) / span * wide;
+      pen.moveTo(Math.round(x) + 0.5, tall - 5); pen.lineTo(Math.round(x) + 0.5, tall);
+      const text = timed ? axisTime(value, study.seconds(study.end)) : grouped(value);
+      const width = pen.measureText(text).width;
+      const left = Math.min(Math.max(x - width / 2, 0), wide - width);
+      if (left < free) continue;
+      pen.fillText(text, left, tall - 9);
+      free = left + width + 8;
     }
     pen.stroke();
   };
@@ -98,7 +105,7 @@ const drawing = (() => {
   return {
     axis: drawAxis,
     curves: (canvases, scale, view) => {
-      columns.clear();
+      rowsByWidth.clear();
       for (const canvas of canvases) drawCurve(canvas, scale, view);
     },
     forgetColours: () => colours.clear(),

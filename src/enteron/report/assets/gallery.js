@@ -1,15 +1,13 @@
-// Cards: filter, sort, pictures enlarged, and the way between a card and its mark in the timeline.
+// Cards: filter, sort, enlarge pictures, and lead from a card to its mark in the timeline and back.
 (() => {
-  const gallery = document.getElementById("gallery");
-  const cards = gallery ? [...gallery.querySelectorAll(".card")] : [];
+  const container = document.getElementById("cards"); // of landmarks and findings; missing if there are none
+  const cards = container ? [...container.querySelectorAll(".card")] : [];
   const everyCard = [...document.querySelectorAll(".card")];
   const filters = document.getElementById("filters");
   const shown = document.getElementById("shown");
   const chips = filters ? [...filters.querySelectorAll(".chip")] : [];
-  let label = "";
 
-  const filter = (wanted) => {
-    label = wanted;
+  const filter = (label) => {
     for (const chip of chips) {
       const on = chip.dataset.label === label;
       chip.classList.toggle("is-on", on);
@@ -30,37 +28,37 @@
       label: (a, b) => number(a, "column") - number(b, "column") || number(b, "score") - number(a, "score"),
     };
     cards.sort(orders[key]);
-    gallery.append(...cards);
+    container.append(...cards);
   };
   if (filters) {
     filters.hidden = false;
     for (const chip of chips) chip.addEventListener("click", () => filter(chip.dataset.label));
-    const choice = document.getElementById("sort");
-    choice.addEventListener("change", () => sort(choice.value));
+    const select = document.getElementById("sort");
+    select.addEventListener("change", () => sort(select.value));
   }
 
-  const light = (card) => {
+  const highlight = (card) => {
     for (const other of everyCard) other.classList.toggle("is-lit", other === card);
-    timeline.light(card.dataset.event);
+    timeline.highlight(card.dataset.event);
   };
-  const toCard = (number) => {
+  const goToCard = (number) => {
     const card = document.getElementById(`event-${number}`);
     if (!card) return;
     if (card.hidden) filter("");
-    light(card);
+    highlight(card);
     card.scrollIntoView({ block: "center" });
     card.focus({ preventScroll: true });
   };
-  document.addEventListener("showcard", (event) => toCard(event.detail));
+  document.addEventListener("show-card", (event) => goToCard(event.detail));
   document.addEventListener("click", (event) => {
     const link = event.target.closest('a[href^="#event-"]:not(.mark)');
-    if (link) { event.preventDefault(); toCard(link.getAttribute("href").slice(7)); }
+    if (link) { event.preventDefault(); goToCard(link.getAttribute("href").slice(7)); }
   });
 
   for (const card of everyCard) {
     card.addEventListener("click", (event) => {
       const enlarge = event.target.closest(".enlarge");
-      light(card);
+      highlight(card);
       if (event.target.closest(".show")) {
         timeline.focusOn(card.dataset.event);
         document.getElementById("timeline").scrollIntoView({ block: "start" });
@@ -83,7 +81,7 @@
   const step = (by) => {
     const pictured = everyCard.filter((card) => !card.hidden && card.querySelector(".enlarge"));
     const next = pictured[pictured.indexOf(current) + by];
-    if (next) { light(next); open(next, next.querySelector(".enlarge")); }
+    if (next) { highlight(next); open(next, next.querySelector(".enlarge")); }
   };
   document.getElementById("viewer-previous").addEventListener("click", () => step(-1));
   document.getElementById("viewer-next").addEventListener("click", () => step(1));

@@ -1,11 +1,11 @@
 "use strict";
-// Light, dark, or as the system wishes; remembered where the browser allows it.
+// Light, dark, or as the system is set; remembered where the browser allows it.
 (() => {
   const root = document.documentElement;
   const button = document.getElementById("theme");
   const order = ["system", "light", "dark"];
   let theme = "system";
-  try { theme = order.includes(localStorage.getItem("enteron-theme")) ? localStorage.getItem("enteron-theme") : "system"; } catch { /* not allowed: forgotten */ }
+  try { theme = order.includes(localStorage.getItem("enteron-theme")) ? localStorage.getItem("enteron-theme") : "system"; } catch { /* storage is not allowed: not remembered */ }
   const apply = () => {
     if (theme === "system") root.removeAttribute("data-theme"); else root.dataset.theme = theme;
     button.textContent = `Theme: ${theme}`;
@@ -14,7 +14,7 @@
   button.hidden = false;
   button.addEventListener("click", () => {
     theme = order[(order.indexOf(theme) + 1) % order.length];
-    try { localStorage.setItem("enteron-theme", theme); } catch { /* not allowed: forgotten */ }
+    try { localStorage.setItem("enteron-theme", theme); } catch { /* storage is not allowed: not remembered */ }
     apply();
   });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", apply);

@@ -1,4 +1,5 @@
-// The timeline: one view, from share x of the study, z times enlarged, for all rows and curves.
+// The timeline. All rows and curves share one view: it begins at share x of the study and is enlarged
+// z times.
 const timeline = (() => {
   const tracks = document.getElementById("tracks");
   const readout = document.getElementById("readout");
@@ -6,36 +7,37 @@ const timeline = (() => {
   const strip = document.getElementById("strip");
   const stripWindow = document.getElementById("strip-window");
   const needle = document.getElementById("strip-needle");
-  const labels = [...document.querySelectorAll(".label-row canvas[data-column]")];
+  const curves = [...document.querySelectorAll(".label-row canvas[data-column]")];
   const names = {};
-  for (const canvas of labels) names[canvas.dataset.column] = canvas.closest(".row").querySelector(".name").textContent.trim();
+  for (const canvas of curves) names[canvas.dataset.column] = canvas.closest(".row").querySelector(".name").textContent.trim();
   const axis = tracks.querySelector("canvas[data-axis]");
   const marks = [...tracks.querySelectorAll(".mark")];
-  const markOf = new Map(marks.map((mark) => [mark.dataset.event, mark]));
+  const markByEvent = new Map(marks.map((mark) => [mark.dataset.event, mark]));
   const fields = [...tracks.querySelectorAll(".field")];
-  const line = document.getElementById("cursor");
+  const cursorLine = document.getElementById("cursor");
   const lane = tracks.querySelector(".transit-lane");
   // Deepest zoom: eight rows across, and no field wider than browsers can lay out.
-  const reach = Math.max(1, Math.min(study.length / (8 * study.step), 1.5e7 / Math.max(600, screen.width)));
-  let x = 0, z = 1, cursor = -1, waiting = false;
+  const deepest = Math.max(1, Math.min(study.length / (8 * study.step), 1.5e7 / Math.max(600, screen.width)));
+  let x = 0, z = 1, cursor = -1, scheduled = false;
 
-  const place = (mark) => ({ a: Number(mark.style.getPropertyValue("--a")), w: Number(mark.style.getPropertyValue("--w")) });
-  const stays = marks.filter((mark) => mark.matches(".stay")).map((mark) => ({ ...place(mark), name: mark.textContent, text: mark.firstElementChild, needed: mark.firstElementChild.offsetWidth }));
+  const property = (mark, name) => Number(mark.style.getPropertyValue(name));
+  const extent = (mark) => ({ start: property(mark, "--start"), width: property(mark, "--width") });
+  const regions = marks.filter((mark) => mark.matches(".region-mark")).map((mark) => ({ ...extent(mark), name: mark.textContent, text: mark.firstElementChild, textWidth: mark.firstElementChild.offsetWidth }));
   const clamp = (value, low, high) => Math.min(Math.max(value, low), high);
   const view = () => ({ x, z });
   const setView = (left, zoom) => {
-    z = clamp(zoom, 1, reach);
+    z = clamp(zoom, 1, deepest);
     x = clamp(left, 0, 1 - 1 / z);
     schedule();
   };
   const zoomAt = (factor, share) => {
-    const next = clamp(z * factor, 1, reach);
+    const next = clamp(z * factor, 1, deepest);
     setView(share - (share - x) * z / next, next);
   };
   const schedule = () => {
-    if (waiting) return;
-    waiting = true;
-    requestAnimationFrame(() => { waiting = false; draw(); });
+    if (scheduled) return;
+    scheduled = true;
+    requestAnimationFrame(() => { scheduled = false; draw(); });
   };
 
   const draw = (scale = window.devicePixelRatio || 1) => {
@@ -45,31 +47,31 @@ const timeline = (() => {
     }
     // A region's name stays in sight while enough of the region does.
     const wide = lane.clientWidth;
-    for (const { a, w, text, needed } of stays) {
-      const room = (Math.min(a + w, x + 1 / z) - Math.max(a, x)) * z * wide;
-      text.style.visibility = room < needed ? "hidden" : "";
-      text.style.transform = a < x ? `translateX(${(x - a) * z * wide}px)` : "";
+    for (const { start, width, text, textWidth } of regions) {
+      const room = (Math.min(start + width, x + 1 / z) - Math.max(start, x)) * z * wide;
+      text.style.visibility = room < textWidth ? "hidden" : "";
+      text.style.transform = start < x ? `translateX(${(x - start) * z * wide}px)` : "";
     }
     placeCursor();
     stripWindow.style.display = z > 1.001 ? "block" : "none";
     stripWindow.style.left = `${100 * x}%`;
     stripWindow.style.width = `${100 / z}%`;
     drawing.axis(axis, scale, { x, z });
-    drawing.curves(labels, scale, { x, z });
+    drawing.curves(curves, scale, { x, z });
   };
 
-  // Cursor: which frame, when, where, and what the model gives it.
+  // The cursor, and above the timeline its frame, time, region and most probable labels.
   const moment = (frame) => {
     const time = study.seconds(frame);
-    return `${study.word} ${grouped(frame)}` + (time === null ? "" : ` · ${clockText(time)}`);
+    return `${study.word} ${grouped(frame)}` + (time === null ? "" : ` · ${timestamp(time)}`);
   };
   const placeCursor = () => {
-    const at = (cursor - x) * z;
-    line.hidden = cursor < 0 || at < 0 || at > 1;
-    if (!line.hidden) line.style.transform = `translateX(${lane.offsetLeft + at * lane.clientWidth}px)`;
+    const position = (cursor - x) * z;
+    cursorLine.hidden = cursor < 0 || position < 0 || position > 1;
+    if (!cursorLine.hidden) cursorLine.style.transform = `translateX(${lane.offsetLeft + position * lane.clientWidth}px)`;
   };
-  const read = (share) => {
-    cursor = clamp(share, 0, 1);
+  const moveCursor = (position) => {
+    cursor = clamp(position, 0, 1);
     placeCursor();
     const frame = Math.min(study.end - 1, Math.floor(study.first + cursor * study.length));
     const row = study.rowAt(frame);
@@ -77,17 +79,18 @@ const timeline = (() => {
     const strong = document.createElement("b");
     strong.textContent = moment(row < 0 ? frame : study.frameOf(row));
     readout.append(strong);
-    if (row < 0) { readout.append(" · not part of the study"); return; }
-    const here = [];
+    if (row < 0) { readout.append(` · this ${study.word} is missing or could not be read`); return; }
+    const probabilities = [];
     for (let label = 0; label < study.LABELS; label++) {
-      here.push([study.range(label, row, row + 1, study.levels[0])[1] / 255, label]);
+      probabilities.push({ label, value: study.range(label, row, row + 1, study.levels[0])[1] / 255 });
     }
-    const region = here.slice(0, 5).sort((a, b) => b[0] - a[0])[0];
-    const stay = stays.find(({ a, w }) => a <= cursor && cursor < a + w);
-    const where = stay ? stay.name : "no region";
-    const top = here.slice(5).sort((a, b) => b[0] - a[0]).slice(0, 3).filter((pair) => pair[0] >= 0.05);
-    readout.append(` · ${where} (likeliest here: ${names[region[1]]} ${region[0].toFixed(2)})`);
-    for (const [value, label] of top) readout.append(` · ${names[label]} ${value.toFixed(2)}`);
+    const descending = (from, to) => probabilities.slice(from, to).sort((a, b) => b.value - a.value);
+    const [probable] = descending(0, 5); // the first five labels are the regions
+    const region = regions.find(({ start, width }) => start <= cursor && cursor < start + width);
+    readout.append(` · ${region ? region.name : "no region"} (this ${study.word} alone: ${names[probable.label]} ${probable.value.toFixed(2)})`);
+    for (const { label, value } of descending(5).slice(0, 3)) {
+      if (value >= 0.05) readout.append(` · ${names[label]} ${value.toFixed(2)}`);
+    }
   };
 
   const shareAt = (clientX) => {
@@ -95,25 +98,25 @@ const timeline = (() => {
     return x + clamp((clientX - box.left) / box.width, 0, 1) / z;
   };
 
-  // Pointers: one drags, two pinch, none pressed moves the cursor.
-  const held = new Map();
+  // Pointers: one that is pressed drags, two pinch, one that is not pressed moves the cursor.
+  const pressed = new Map();
   let dragged = 0, pinch = null;
   tracks.addEventListener("pointerdown", (event) => {
     if (!event.target.closest(".lane") || event.button > 0) return;
-    held.set(event.pointerId, event);
+    pressed.set(event.pointerId, event);
     dragged = 0;
-    if (held.size === 2) {
-      const [a, b] = [...held.values()];
+    if (pressed.size === 2) {
+      const [a, b] = [...pressed.values()];
       pinch = { distance: Math.abs(a.clientX - b.clientX) || 1, z, share: shareAt((a.clientX + b.clientX) / 2) };
     }
   });
   tracks.addEventListener("pointermove", (event) => {
-    const before = held.get(event.pointerId);
-    if (!before) { if (event.target.closest(".lane")) { read(shareAt(event.clientX)); hover(event); } return; }
-    held.set(event.pointerId, event);
-    if (pinch && held.size === 2) {
-      const [a, b] = [...held.values()];
-      const next = clamp(pinch.z * Math.abs(a.clientX - b.clientX) / pinch.distance, 1, reach);
+    const before = pressed.get(event.pointerId);
+    if (!before) { if (event.target.closest(".lane")) { moveCursor(shareAt(event.clientX)); hover(event); } return; }
+    pressed.set(event.pointerId, event);
+    if (pinch && pressed.size === 2) {
+      const [a, b] = [...pressed.values()];
+      const next = clamp(pinch.z * Math.abs(a.clientX - b.clientX) / pinch.distance, 1, deepest);
       const box = lane.getBoundingClientRect();
       const middle = ((a.clientX + b.clientX) / 2 - box.left) / box.width;
       dragged = 99;
@@ -129,9 +132,9 @@ const timeline = (() => {
     }
   });
   const release = (event) => {
-    held.delete(event.pointerId);
-    if (held.size < 2) pinch = null;
-    if (event.type === "pointerup" && dragged <= 4 && event.target.closest(".lane")) read(shareAt(event.clientX));
+    pressed.delete(event.pointerId);
+    if (pressed.size < 2) pinch = null;
+    if (event.type === "pointerup" && dragged <= 4 && event.target.closest(".lane")) moveCursor(shareAt(event.clientX));
   };
   tracks.addEventListener("pointerup", release);
   tracks.addEventListener("pointercancel", release);
@@ -149,7 +152,7 @@ const timeline = (() => {
     }
   }, { passive: false });
 
-  const act = {
+  const actions = {
     in: () => zoomAt(1.7, cursor >= x && cursor <= x + 1 / z ? cursor : x + 0.5 / z),
     out: () => zoomAt(1 / 1.7, cursor >= x && cursor <= x + 1 / z ? cursor : x + 0.5 / z),
     left: () => setView(x - 0.3 / z, z),
@@ -158,11 +161,11 @@ const timeline = (() => {
   };
   document.getElementById("controls").hidden = false;
   document.getElementById("controls").addEventListener("click", (event) => {
-    const button = event.target.closest("button[data-do]");
-    if (button) act[button.dataset.do]();
+    const button = event.target.closest("button[data-action]");
+    if (button) actions[button.dataset.action]();
   });
   const stepTo = (share) => {
-    read(share);
+    moveCursor(share);
     if (cursor < x) setView(cursor - 0.1 / z, z);
     if (cursor > x + 1 / z) setView(cursor - 0.9 / z, z);
   };
@@ -170,18 +173,18 @@ const timeline = (() => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     const mark = event.target.closest(".mark");
     if (mark && ["ArrowLeft", "ArrowRight"].includes(event.key) && !event.shiftKey) {
-      const beside = [...mark.parentElement.querySelectorAll(".mark")].sort((a, b) => a.style.getPropertyValue("--a") - b.style.getPropertyValue("--a"));
-      const next = beside[beside.indexOf(mark) + (event.key === "ArrowRight" ? 1 : -1)];
-      if (next) { for (const one of beside) one.tabIndex = -1; next.tabIndex = 0; reveal(next); next.focus({ preventScroll: true }); }
+      const inLane = [...mark.parentElement.querySelectorAll(".mark")].sort((a, b) => property(a, "--start") - property(b, "--start"));
+      const next = inLane[inLane.indexOf(mark) + (event.key === "ArrowRight" ? 1 : -1)];
+      if (next) { for (const other of inLane) other.tabIndex = -1; next.tabIndex = 0; reveal(next); next.focus({ preventScroll: true }); }
       event.preventDefault();
       return;
     }
     const start = cursor < 0 ? x : cursor;
-    const one = Math.max(1 / z / lane.clientWidth, study.step / study.length);
+    const step = Math.max(1 / z / lane.clientWidth, study.step / study.length); // a pixel, or a row if that is wider
     const keys = {
-      "+": act.in, "=": act.in, "-": act.out, "0": act.whole,
-      ArrowLeft: () => event.shiftKey ? act.left() : stepTo(start - one),
-      ArrowRight: () => event.shiftKey ? act.right() : stepTo(start + one),
+      "+": actions.in, "=": actions.in, "-": actions.out, "0": actions.whole,
+      ArrowLeft: () => event.shiftKey ? actions.left() : stepTo(start - step),
+      ArrowRight: () => event.shiftKey ? actions.right() : stepTo(start + step),
       PageUp: () => stepTo(start - 0.1 / z), PageDown: () => stepTo(start + 0.1 / z),
       Home: () => stepTo(0), End: () => stepTo(1),
     };
@@ -190,11 +193,11 @@ const timeline = (() => {
 
   // Marks: one stop for the Tab key per lane, a tooltip with the picture, a way to the card.
   for (const row of tracks.querySelectorAll(".lane")) {
-    [...row.querySelectorAll(".mark")].forEach((mark, place) => { mark.tabIndex = place === 0 ? 0 : -1; });
+    [...row.querySelectorAll(".mark")].forEach((mark, index) => { mark.tabIndex = index === 0 ? 0 : -1; });
   }
   const reveal = (mark) => {
-    const { a, w } = place(mark);
-    if (a + w < x || a > x + 1 / z) setView(a + w / 2 - 0.5 / z, z);
+    const { start, width } = extent(mark);
+    if (start + width < x || start > x + 1 / z) setView(start + width / 2 - 0.5 / z, z);
   };
   const showTip = (mark) => {
     tip.replaceChildren();
@@ -203,11 +206,12 @@ const timeline = (() => {
     if (picture) { const copy = new Image(); copy.src = picture.src; copy.alt = ""; tip.append(copy); }
     tip.append(mark.getAttribute("aria-label"));
     tip.hidden = false;
-    const box = tracks.getBoundingClientRect(), at = mark.getBoundingClientRect();
-    const middle = clamp((Math.max(at.left, lane.getBoundingClientRect().left) + Math.min(at.right, box.right)) / 2 - box.left - tip.offsetWidth / 2, 0, box.width - tip.offsetWidth);
-    tip.style.left = `${middle}px`;
-    const above = at.top - box.top - tip.offsetHeight - 8;
-    tip.style.top = `${at.top - tip.offsetHeight - 60 > 0 ? above : at.bottom - box.top + 8}px`;
+    const box = tracks.getBoundingClientRect(), target = mark.getBoundingClientRect();
+    const left = Math.max(target.left, lane.getBoundingClientRect().left), right = Math.min(target.right, box.right);
+    tip.style.left = `${clamp((left + right) / 2 - box.left - tip.offsetWidth / 2, 0, box.width - tip.offsetWidth)}px`;
+    // Above the mark, or below it where the bar at the top of the page would cover the tip.
+    const fitsAbove = target.top - tip.offsetHeight - 60 > 0;
+    tip.style.top = `${fitsAbove ? target.top - box.top - tip.offsetHeight - 8 : target.bottom - box.top + 8}px`;
   };
   const hover = (event) => {
     const mark = event.target.closest(".mark");
@@ -220,35 +224,36 @@ const timeline = (() => {
       event.preventDefault();
       if (dragged > 4) return;
       tip.hidden = true;
-      document.dispatchEvent(new CustomEvent("showcard", { detail: mark.dataset.event }));
+      document.dispatchEvent(new CustomEvent("show-card", { detail: mark.dataset.event }));
     });
   }
 
-  const light = (number) => {
+  // Highlight an event's mark and show where it lies; none if the number is unknown.
+  const highlight = (number) => {
     for (const mark of tracks.querySelectorAll(".mark.is-lit")) mark.classList.remove("is-lit");
-    const mark = markOf.get(String(number));
+    const mark = markByEvent.get(String(number));
     needle.hidden = !mark;
     if (!mark) return;
     mark.classList.add("is-lit");
-    const { a, w } = place(mark);
-    needle.style.left = `${100 * (a + w / 2)}%`;
+    const { start, width } = extent(mark);
+    needle.style.left = `${100 * (start + width / 2)}%`;
     reveal(mark);
-    read(a + w / 2);
+    moveCursor(start + width / 2);
   };
-  // Centre an event and enlarge it until it can be told from its neighbours.
+  // Centre an event and enlarge it until it stands apart from its neighbours.
   const focusOn = (number) => {
-    const mark = markOf.get(String(number));
+    const mark = markByEvent.get(String(number));
     if (!mark) return;
-    const { a, w } = place(mark);
-    const zoom = clamp(Math.max(z, Math.min(0.15 / Math.max(w, 1e-9), 24)), 1, reach);
-    setView(a + w / 2 - 0.5 / zoom, zoom);
-    light(number);
+    const { start, width } = extent(mark);
+    const zoom = clamp(Math.max(z, Math.min(0.15 / Math.max(width, 1e-9), 24)), 1, deepest);
+    setView(start + width / 2 - 0.5 / zoom, zoom);
+    highlight(number);
   };
 
   const jump = (event) => {
     const box = strip.getBoundingClientRect();
     setView((event.clientX - box.left) / box.width - 0.5 / z, z);
-    read(clamp((event.clientX - box.left) / box.width, 0, 1));
+    moveCursor(clamp((event.clientX - box.left) / box.width, 0, 1));
   };
   strip.addEventListener("pointerdown", (event) => { strip.setPointerCapture(event.pointerId); jump(event); });
   strip.addEventListener("pointermove", (event) => { if (strip.hasPointerCapture(event.pointerId)) jump(event); });
@@ -257,7 +262,7 @@ const timeline = (() => {
   new ResizeObserver(() => schedule()).observe(tracks);
   const more = document.getElementById("more-curves");
   more.addEventListener("toggle", () => schedule());
-  // On paper: the whole study, every curve, sharp.
+  // On paper: the whole study, every curve, in three times the resolution.
   let before = null;
   addEventListener("beforeprint", () => {
     before = { x, z, cursor, open: more.open };
@@ -272,5 +277,5 @@ const timeline = (() => {
     schedule();
   });
   draw();
-  return { view, setView, zoomAt, light, focusOn, draw };
+  return { view, setView, zoomAt, highlight, focusOn, draw };
 })();
