@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 from pydantic import Field
@@ -23,12 +23,9 @@ from enteron.metrics.evaluation import Evaluation, evaluate
 from enteron.options import Options
 from enteron.phantom.dataset import TRUTH, PhantomOptions, StudyPlan, frames_to_make, make_studies
 from enteron.priors import load_priors
+from enteron.progress import Progress
 from enteron.reading import Reader, Reading, ReadOptions
 from enteron.types import Annotation, Scores, Unit
-
-if TYPE_CHECKING:
-    from enteron.training.company import Company
-
 
 SEEN, UNSEEN, MODEL, READINGS = "seen", "unseen", "model", "readings"
 
@@ -79,8 +76,8 @@ class Narrator(Protocol):
         """Long work, as for a reading."""
         ...
 
-    def company(self) -> "AbstractContextManager[Company]":
-        """Who watches the training."""
+    def training_progress(self) -> Progress:
+        """Receives the messages and progress of the training."""
         ...
 
     def counted(self, sizes: Iterator[int], total: int, what: str) -> None:
@@ -129,15 +126,15 @@ def demonstrate(out: Path, options: DemoOptions, narrator: Narrator) -> Told:
 
 def _train(data: Path, model: Path, options: DemoOptions, narrator: Narrator) -> None:
     from enteron.training.options import recipe
-    from enteron.training.plan import Request, is_begun, is_finished, make_plan
-    from enteron.training.run import teach
+    from enteron.training.plan import TrainingRequest, is_finished, is_started, make_plan
+    from enteron.training.run import run_training
 
     if is_finished(model):
         return
     lite = recipe("lite", seed=options.seed, data={"validation": options.validation})
-    with narrator.company() as company:
-        request = Request(data, model, lite, resume=is_begun(model))
-        teach(make_plan(request, company), company)
+    progress = narrator.training_progress()
+    request = TrainingRequest(data, model, lite, resume=is_started(model))
+    run_training(make_plan(request, progress), progress)
 
 
 def _read(

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from enteron.labels import COLUMN, LABELS
 from enteron.training.options import SamplerOptions
-from enteron.training.sampling import Sampler, oversampling, sample_weights, share
+from enteron.training.sampling import Sampler, oversampling, process_share, sample_weights
 
 
 def labels_of(*rows: tuple[str, ...]) -> np.ndarray:
@@ -75,7 +75,7 @@ def test_the_last_batch_is_whole(samples, batch, group, steps):
 @given(size=st.integers(1, 4), batches=st.integers(1, 5), part=st.integers(1, 3))
 def test_processes_share_every_batch(size, batches, part):
     whole = np.arange(batches * size * part).reshape(batches, size * part)
-    parts = [share(whole, rank, size) for rank in range(size)]
+    parts = [process_share(whole, rank, size) for rank in range(size)]
     np.testing.assert_array_equal(np.concatenate(parts, axis=1), whole)
 
 

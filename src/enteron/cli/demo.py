@@ -10,7 +10,7 @@ import typer
 
 if TYPE_CHECKING:
     from enteron.demo import Row, Told
-    from enteron.training.company import Company
+    from enteron.progress import Progress
 
 
 def demo(
@@ -59,10 +59,10 @@ class _Teller:
 
         return Bars().stage(name, total)
 
-    def company(self) -> "AbstractContextManager[Company]":
-        from enteron.cli.console import Spectator
+    def training_progress(self) -> "Progress":
+        from enteron.cli.console import RichProgress
 
-        return Spectator()
+        return RichProgress()
 
     def counted(self, sizes: Iterator[int], total: int, what: str) -> None:
         from enteron.cli.console import counted

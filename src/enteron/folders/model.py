@@ -38,6 +38,7 @@ class Card:
     options: dict[str, Any]
     split_hash: str | None
     training: dict[str, Any]
+    frames_by_label: dict[str, int]
     results: dict[str, float]
     versions: dict[str, str]
 
@@ -45,12 +46,15 @@ class Card:
 def card_text(card: Card) -> str:
     """The card in Markdown."""
     split = f"\nSplit: `{card.split_hash}`" if card.split_hash is not None else ""
+    training = dict(card.training)
+    if card.frames_by_label:
+        training["frames by label"] = card.frames_by_label
     parts = [
         "# Model card",
         "Reads single frames of video capsule endoscopy, each with its neighbours, into the 17\n"
         "labels of RARE-VISION. Made by enteron. **For research only.**",
         "## Data",
-        _table(card.training, "Not trained: the weights are those of a start.") + split,
+        _table(training, "Not trained: the weights are those of a start.") + split,
         "## Network",
         f"Backbone `{card.backbone}`, weights `{card.backbone_hash[:16]}`.",
         _table(card.options, ""),
@@ -86,6 +90,15 @@ def _cell(value: object) -> str:
 WEIGHTS = "model.safetensors"
 RECORD = "model.json"
 CARD = "card.md"
+SPLIT = "split.json"
+PRIORS = "priors.json"  # those of `enteron train --priors`; absent: the packaged ones apply
+FEATURES = "features"  # folder: stored embeddings of the training data; may be deleted
+CHECKPOINT = "checkpoint"  # folder: exists while a training has not finished
+TRAINING = "training"  # folder: what a person reads about the training, the four names below
+TRAINING_PAGE = "training.html"
+TRAINING_OPTIONS = "options.json"  # also in CHECKPOINT, where it includes paths of this machine
+HISTORY = "history.json"
+TENSORBOARD = "board"  # folder of event files
 _PACKAGES = ("enteron", "torch", "timm", "safetensors")
 _TRAIN_AGAIN = "copy the whole model folder again, or train the model again"
 
@@ -110,7 +123,9 @@ class ModelRecord(Options):
     split_hash: str | None = None
     """Of the split into training, validation and test studies; none when nothing was split."""
     training: dict[str, Any] = Field(default_factory=dict)
-    """Summary of the training data: counts, never names of studies."""
+    """Summary of the training in a few short values: counts and devices, never names of studies."""
+    frames_by_label: dict[str, int] = Field(default_factory=dict)
+    """Training frames that show each label; empty where nothing was trained."""
     results: dict[str, float] = Field(default_factory=dict)
     """Figures on held-out data, by name."""
     versions: dict[str, str]
@@ -123,6 +138,7 @@ def save_model(
     *,
     split_hash: str | None = None,
     training: dict[str, Any] | None = None,
+    frames_by_label: dict[str, int] | None = None,
     results: dict[str, float] | None = None,
 ) -> ModelRecord:
     """Write the folder. Each file is replaced whole; the record goes last and seals the weights."""
@@ -140,6 +156,7 @@ def save_model(
         weights_hash=hashlib.sha256(content).hexdigest(),
         split_hash=split_hash,
         training=training or {},
+        frames_by_label=frames_by_label or {},
         results=results or {},
         versions={name: version(name) for name in _PACKAGES},
     )
@@ -239,6 +256,7 @@ def _card(record: ModelRecord) -> Card:
         options=record.options.model_dump(mode="json", exclude={"bundle", "download"}),
         split_hash=record.split_hash,
         training=record.training,
+        frames_by_label=record.frames_by_label,
         results=record.results,
         versions=record.versions,
     )
