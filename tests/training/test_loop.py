@@ -59,10 +59,10 @@ def weights_of(network: Network) -> dict[str, torch.Tensor]:
     return {name: tensor.clone() for name, tensor in network.state_dict().items()}
 
 
-def assert_same_bytes(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> None:
-    assert one.keys() == other.keys()
-    for name, tensor in one.items():
-        assert torch.equal(tensor, other[name]), name
+def assert_same_bytes(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> None:
+    assert first.keys() == second.keys()
+    for name, tensor in first.items():
+        assert torch.equal(tensor, second[name]), name
 
 
 def test_it_learns():
@@ -115,11 +115,11 @@ def test_a_step_by_hand():
         optimiser.step()
         for name, tensor in network.state_dict().items():
             average[name] = 0.9 * average[name] + 0.1 * tensor.double()
-    found = result.network.state_dict()
+    weights = result.network.state_dict()
     for name in ("head.anatomy.weight", "head.pathology.hidden.weight", "prototypes.directions",
                  "contrast.features", "differencing.raw_strength",
                  "head.excitation.norm.running_var"):  # fmt: skip
-        torch.testing.assert_close(found[name].double(), average[name], rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(weights[name].double(), average[name], rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -362,8 +362,8 @@ def test_a_seed_chooses_one_view_for_all_frames():
     source = FeatureSource([study], 3, 1)
     (batch,) = source.batches([Draw(np.array([4, 4, 4, 4]), np.array([0, 1, 2, 5]))])
     rows = [2, 3, 4]
-    for made, view in zip(batch.inputs.numpy(), (0, 1, 2, 2), strict=True):
-        np.testing.assert_array_equal(made, study.features[rows, view])
+    for windows, view in zip(batch.inputs.numpy(), (0, 1, 2, 2), strict=True):
+        np.testing.assert_array_equal(windows, study.features[rows, view])
 
 
 def test_batches_without_an_even_share_are_refused():

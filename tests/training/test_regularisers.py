@@ -45,8 +45,8 @@ def test_rates_are_those_of_torchs_one_cycle(steps, rise, start, end):
     )
     options = ScheduleOptions(rise=rise, start=start, end=end)
     for step in range(steps):
-        mine = 0.3 * rate_factor(step, steps, options)
-        assert mine == pytest.approx(cycle.get_last_lr()[0], rel=1e-9, abs=1e-12)
+        rate = 0.3 * rate_factor(step, steps, options)
+        assert rate == pytest.approx(cycle.get_last_lr()[0], rel=1e-9, abs=1e-12)
         optimiser.step()
         if step < steps - 1:
             cycle.step()
@@ -91,13 +91,13 @@ def test_average_by_hand():
         tensor += 4
     average.update(tensors, 0)
     average.update(tensors, 1)
-    found = average.network.state_dict()
+    averaged = average.network.state_dict()
     #  1 - 0.75^2 = 7/16 of the way after two steps
     weight, mean = "head.anatomy.weight", "head.excitation.norm.running_mean"
-    torch.testing.assert_close(found[weight], before[weight] + 7 / 16 * 4)
-    torch.testing.assert_close(found[mean], before[mean] + 7 / 16 * 4)  # a buffer
+    torch.testing.assert_close(averaged[weight], before[weight] + 7 / 16 * 4)
+    torch.testing.assert_close(averaged[mean], before[mean] + 7 / 16 * 4)  # a buffer
     counter = "head.excitation.norm.num_batches_tracked"
-    assert found[counter].item() == before[counter].item() + 4  # copied, not averaged
+    assert averaged[counter].item() == before[counter].item() + 4  # copied, not averaged
     torch.testing.assert_close(network.state_dict()[weight], before[weight])
 
 

@@ -48,8 +48,8 @@ def test_drawn_frequencies_match_the_weights():
     # And all of them together: Pearson's statistic has mean 399 and deviation 28.
     statistic = ((drawn - expected) ** 2 / expected).sum()
     assert abs(statistic - 399) < 5 * 28.3
-    said = oversampling(labels, sample_weights(labels))[COLUMN["z-line"]]
-    assert drawn[:4].sum() / drawn.sum() / (4 / 400) == pytest.approx(said, rel=0.05)
+    expected_factor = oversampling(labels, sample_weights(labels))[COLUMN["z-line"]]
+    assert drawn[:4].sum() / drawn.sum() / (4 / 400) == pytest.approx(expected_factor, rel=0.05)
 
 
 def test_without_balance_an_epoch_shows_every_sample_once():

@@ -65,7 +65,7 @@ def arguments(root, features, quick) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def whole(root, features, quick, tmp_path_factory):
+def finished(root, features, quick, tmp_path_factory):
     """A finished model folder, and the standard output of its training."""
     parent = tmp_path_factory.mktemp("models")
     done = subprocess.run(
@@ -81,8 +81,8 @@ def whole(root, features, quick, tmp_path_factory):
     return parent / "model", done.stdout
 
 
-def test_messages(whole):
-    _, output = whole
+def test_messages(finished):
+    _, output = finished
     assert "Training on 3 studies, 120 frames; validating on 1 study, 40 frames" in output
     assert "No training frame shows z-line, pylorus, ileocecal valve, active bleeding" in output
     assert "Rarest label: polyp, " in output
@@ -92,8 +92,8 @@ def test_messages(whole):
     assert "Open model/training/training.html." in output
 
 
-def test_a_model_folder(enteron, root, whole):
-    model, _ = whole
+def test_a_model_folder(enteron, root, finished):
+    model, _ = finished
     assert sorted(path.name for path in model.iterdir()) == [
         "card.md", "model.json", "model.safetensors", "split.json", "training",
     ]  # fmt: skip
@@ -110,8 +110,8 @@ def test_a_model_folder(enteron, root, whole):
     assert (options["seed"], options["epochs"], options["regime"]) == (42, 2, "frozen")
 
 
-def test_a_page_for_people(whole):
-    model, _ = whole
+def test_a_page_for_people(finished):
+    model, _ = finished
     page = (model / "training" / "training.html").read_text()
     history = json.loads((model / "training" / "history.json").read_text())["epochs"]
     best = max(history, key=lambda record: record["figures"]["macro_ap"])
@@ -131,8 +131,8 @@ def test_a_page_for_people(whole):
     assert list((model / "training" / "board").glob("events.*"))
 
 
-def test_a_finished_training_is_left_alone(enteron, root, whole):
-    model, _ = whole
+def test_a_finished_training_is_left_alone(enteron, root, finished):
+    model, _ = finished
     again = enteron("train", root, "--out", model, "--resume")
     assert again.stdout == "model is finished: there is nothing to resume.\n"
     refused = enteron("train", root, "--out", model, "--preset", "lite", code=1)
@@ -140,7 +140,7 @@ def test_a_finished_training_is_left_alone(enteron, root, whole):
 
 
 def test_a_killed_training_resumes_to_the_same_weights(
-    enteron, root, features, quick, whole, tmp_path
+    enteron, root, features, quick, finished, tmp_path
 ):
     train = arguments(root, features, quick)
     command = [sys.executable, "-m", "enteron", *train, "--out", "killed"]
@@ -157,7 +157,7 @@ def test_a_killed_training_resumes_to_the_same_weights(
     resumed = enteron("train", root, "--out", "killed", "--features", features, "--resume")
     assert re.search("Resuming (after epoch 1 of 2|in epoch 2 of 2)", resumed.stdout)
     for name in ("model.safetensors", "model.json", "split.json", "training/history.json"):
-        assert (whole[0] / name).read_bytes() == (tmp_path / "killed" / name).read_bytes(), name
+        assert (finished[0] / name).read_bytes() == (tmp_path / "killed" / name).read_bytes(), name
     assert not (tmp_path / "killed" / "checkpoint").exists()
 
 
@@ -205,8 +205,8 @@ def epoch_record(validation: Validation) -> EpochRecord:
 
 
 def test_priors_go_into_the_model_folder(enteron, root, features, quick, tmp_path):
-    own = load_priors().model_copy(update={"source": "our own studies"})
-    save_priors(own, tmp_path / "own.json")
+    priors = load_priors().model_copy(update={"source": "our own studies"})
+    save_priors(priors, tmp_path / "own.json")
     train = [*arguments(root, features, quick), "--epochs", "1", "--priors", "own.json"]
     command = [sys.executable, "-m", "enteron", *train, "--out", "model"]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process:
@@ -221,7 +221,7 @@ def test_priors_go_into_the_model_folder(enteron, root, features, quick, tmp_pat
     refused = enteron(*resume, "--priors", "others.json", code=1)
     assert "was started with other priors; leave out --priors" in refused.stderr
     enteron(*resume)
-    assert load_priors(tmp_path / "model" / "priors.json") == own
+    assert load_priors(tmp_path / "model" / "priors.json") == priors
 
 
 def test_priors_are_checked_before_any_work(enteron, root, tmp_path):
