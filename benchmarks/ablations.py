@@ -1,8 +1,8 @@
-"""What each part of the method is worth: trainings without it, several seeds, unseen studies.
+"""Ablations: trainings without one part of the method each, several seeds, unseen studies.
 
-Synthetic studies of PillCam and Olympus train (recipe `lite`, features stored once and shared),
-NaviCam studies with another seed test. `enteron bench ablations` makes what is missing under
---folder and prints the table; `-- --rows "full system,one frame"` runs some of it.
+Synthetic PillCam and Olympus studies train (recipe `lite`, features stored once and shared),
+NaviCam studies with another seed test. `enteron bench ablations` makes missing data under --folder
+and prints the table; `-- --rows "full system,one frame"` runs only these rows.
 """
 
 import argparse
@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks._lessons import (
+from benchmarks._training_data import (
     FOLDER,
     SPAWN,
     TEST,
@@ -23,8 +23,8 @@ from benchmarks._lessons import (
     cores,
     make_data,
     make_features,
-    stored,
-    tested,
+    open_features,
+    score_test_studies,
 )
 from enteron.datasets.galar import Entry, find_studies
 from enteron.datasets.splits import seeded_split
@@ -49,7 +49,7 @@ ROWS: dict[str, dict[str, Any]] = {
     "without biases": {"model": {"biases": False}},
     BY_INDEX: {},
 }
-FIGURES = {"findings": "findings AP", "regions": "region accuracy", "all": "AP of all labels"}
+METRICS = {"findings": "findings AP", "regions": "region accuracy", "all": "AP of all labels"}
 VALIDATION = 0.25
 
 
@@ -70,92 +70,87 @@ def main() -> None:
     arguments.add_argument("--frames", type=int, default=1000)
     arguments.add_argument("--seeds", type=int, default=3)
     arguments.add_argument("--rows", default=",".join(ROWS))
-    arguments.add_argument("--json", type=Path, help="also write every figure here")
-    given = arguments.parse_args()
-    make_data(given.folder, given.studies, given.tests, given.frames)
+    arguments.add_argument("--json", type=Path, help="also write every metric here")
+    options = arguments.parse_args()
+    make_data(options.folder, options.studies, options.tests, options.frames)
     for name in (TRAIN, TEST):
-        make_features(given.folder, name)
+        make_features(options.folder, name)
     tasks = [
-        Task(given.folder, row, seed)
-        for row in given.rows.split(",")
-        for seed in range(42, 42 + given.seeds)
+        Task(options.folder, row, seed)
+        for row in options.rows.split(",")
+        for seed in range(42, 42 + options.seeds)
     ]
-    begin = time.perf_counter()
-    found: dict[str, list[dict[str, float]]] = {}
+    started = time.perf_counter()
+    results: dict[str, list[dict[str, float]]] = {}
     with ProcessPoolExecutor(cores(), mp_context=SPAWN) as pool:
-        for task, figures in zip(tasks, pool.map(run, tasks), strict=True):
-            found.setdefault(task.row, []).append(figures)
-            print(f"# {task.row}, seed {task.seed}: {shown(figures)}", flush=True)
-    print(f"# {len(tasks)} trainings in {(time.perf_counter() - begin) / 60:.0f} minutes")
-    if given.json is not None:
-        given.json.write_text(json.dumps(found, indent=1))
-    print_table(found)
+        for task, metrics in zip(tasks, pool.map(run, tasks), strict=True):
+            results.setdefault(task.row, []).append(metrics)
+            print(f"# {task.row}, seed {task.seed}: {as_text(metrics)}", flush=True)
+    print(f"# {len(tasks)} trainings in {(time.perf_counter() - started) / 60:.0f} minutes")
+    if options.json is not None:
+        options.json.write_text(json.dumps(results, indent=1))
+    print_table(results)
 
 
 def run(task: Task) -> dict[str, float]:
-    """One training and its figures on the unseen studies."""
+    """One training and its metrics on the unseen studies."""
     import torch
 
-    torch.set_num_threads(1)  # a training for every core, instead of all cores for one
+    torch.set_num_threads(1)  # one training per core instead of all cores for one
 
     from enteron.model.network import start_network
-    from enteron.training.company import Silence
-    from enteron.training.features import StoredStudy, StoredWindows
-    from enteron.training.loop import Training
+    from enteron.training.features import FeatureSource, StudyFeatures
+    from enteron.training.loop import TrainingLoop
     from enteron.training.options import recipe
-    from enteron.training.run import judge
 
     options = recipe("lite", **ROWS[task.row], seed=task.seed)
     studies = find_studies(task.folder / TRAIN)
     split = seeded_split(studies, seed=42, val=VALIDATION)
 
-    def source(members: tuple[str, ...]) -> StoredWindows:
-        made: list[StoredStudy] = []
+    def source(members: tuple[str, ...]) -> FeatureSource:
+        features: list[StudyFeatures] = []
         for study in members:
-            entry, kept = studies[study], stored(task.folder, TRAIN, study)
+            entry, stored = studies[study], open_features(task.folder, TRAIN, study)
             samples = by_index(entry) if task.row == BY_INDEX else study_samples(entry, 1)
-            made.append(StoredStudy(samples, np.asarray(kept.features), kept.readable))
-        return StoredWindows(made, options.model.frames, 1)
+            features.append(StudyFeatures(samples, np.asarray(stored.features), stored.readable))
+        return FeatureSource(features, options.model.frames, 1)
 
     network = start_network(options.model, options.seed)
-    training = Training(
-        network, source(split.train), source(split.val), options, judge, Silence(), None
-    )
-    outcome = training.run()
-    best = outcome.history.best
-    assert best is not None
-    return {**tested(task.folder, outcome.network).figures(), "epoch": best.epoch}
+    result = TrainingLoop(network, source(split.train), source(split.val), options).run()
+    metrics = score_test_studies(task.folder, result.network).metrics()
+    return {**metrics, "epoch": result.best.epoch}
 
 
 def by_index(entry: Entry) -> StudySamples:
-    """As the authors' public code joined: the row number taken for the frame number.
+    """Samples joined as in the authors' public code, which takes row numbers for frame numbers.
 
     Where every fifth frame is stored, an image gets the labels of another moment, and four of five
-    images get none. Here only, to see what it costs.
+    images get none. Used only to measure the cost of this mistake.
     """
     table, images = entry.table(), entry.open().numbers
-    frames, row, _ = np.intersect1d(table.index, images, return_indices=True)
-    return StudySamples(entry.id, images, np.searchsorted(images, frames), table.values[row])
+    frames, rows, _ = np.intersect1d(table.index, images, return_indices=True)
+    return StudySamples(entry.id, images, np.searchsorted(images, frames), table.values[rows])
 
 
-def shown(figures: dict[str, float]) -> str:
-    return ", ".join(f"{name} {figures[key]:.3f}" for key, name in FIGURES.items())
+def as_text(metrics: dict[str, float]) -> str:
+    return ", ".join(f"{name} {metrics[key]:.3f}" for key, name in METRICS.items())
 
 
-def print_table(found: dict[str, list[dict[str, float]]]) -> None:
-    """Mean over seeds, spread (largest minus smallest), and the paired difference to the full."""
-    print(f"\n| | {' | '.join(f'{name} | difference' for name in FIGURES.values())} |")
-    print("|---|" + "---|" * (2 * len(FIGURES)))
-    for row, figures in found.items():
+def print_table(results: dict[str, list[dict[str, float]]]) -> None:
+    """Print mean over seeds, spread (largest minus smallest) and paired difference to FULL."""
+    print(f"\n| | {' | '.join(f'{name} | difference' for name in METRICS.values())} |")
+    print("|---|" + "---|" * (2 * len(METRICS)))
+    for row, seeds in results.items():
         cells: list[str] = []
-        for key in FIGURES:
-            values = np.array([f[key] for f in figures])
+        for key in METRICS:
+            values = np.array([metrics[key] for metrics in seeds])
             cells.append(f"{values.mean():.3f} ({np.ptp(values):.3f})")
-            if row == FULL or FULL not in found:
+            if row == FULL or FULL not in results:
                 cells.append("")
                 continue
-            gap = values - np.array([f[key] for f in found[FULL]])
-            cells.append(f"{gap.mean():+.3f} [{gap.min():+.3f}, {gap.max():+.3f}]")
+            difference = values - np.array([metrics[key] for metrics in results[FULL]])
+            low, high = difference.min(), difference.max()
+            cells.append(f"{difference.mean():+.3f} [{low:+.3f}, {high:+.3f}]")
         print(f"| {row} | {' | '.join(cells)} |")
 
 

@@ -1,6 +1,6 @@
 """The angular loss: prototypes of rare labels with and without it, drawn into docs/angular.png.
 
-The toy is the one of tests/training/collapse.py.
+The toy data are those of tests/training/collapse.py.
 """
 
 from pathlib import Path
@@ -13,7 +13,7 @@ from enteron.labels import LABELS
 from enteron.training.losses import angular_separation
 from tests.training.collapse import COLON, FIRST_FINDING, Run, train_prototypes
 
-PLACE = Path(__file__).parents[1] / "docs" / "angular.png"
+FIGURE = Path(__file__).parents[1] / "docs" / "angular.png"
 WITHOUT, WITH = "#a31621", "#3a6fd8"
 WEIGHT = 0.05  # the paper's
 
@@ -30,11 +30,11 @@ def main() -> None:
     print(f"L_ang of orthogonal prototypes {angular_separation(torch.eye(17, 512)):.3f}, ", end="")
     print(f"of identical ones {angular_separation(same):.3f}")
     draw(*runs.values())
-    print(f"drawn: docs/{PLACE.name}")
+    print(f"written: docs/{FIGURE.name}")
 
 
 def draw(without: Run, with_it: Run) -> None:
-    """Likeness over time, and all pairs at the end."""
+    """Mean cosine of findings over the steps, and cosines of all pairs at the end."""
     mpl.use("Agg")
     from matplotlib import pyplot as plt
 
@@ -60,7 +60,7 @@ def draw(without: Run, with_it: Run) -> None:
     axes[2].set_yticks([])
     assert image is not None
     figure.colorbar(image, ax=axes[2], shrink=0.8)
-    figure.savefig(PLACE, dpi=110, bbox_inches="tight")
+    figure.savefig(FIGURE, dpi=110, bbox_inches="tight")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Small trainings: features that tell the label, a network without a backbone worth the name."""
+"""Small trainings for the tests: features that carry their labels, and a minimal backbone."""
 
 from pathlib import Path
 
@@ -8,13 +8,13 @@ import torch
 from enteron.labels import COLUMN, LABELS, REGIONS
 from enteron.model.network import Network
 from enteron.model.options import ModelOptions
-from enteron.training.batches import Source
-from enteron.training.company import Silence
+from enteron.progress import Progress
+from enteron.training.batches import BatchSource
 from enteron.training.distributed import Processes
-from enteron.training.features import StoredStudy, StoredWindows
-from enteron.training.loop import Judge, Training, Watcher
+from enteron.training.features import FeatureSource, StudyFeatures
+from enteron.training.loop import Metrics, TrainingListener, TrainingLoop
 from enteron.training.options import TrainingOptions
-from enteron.training.run import judge
+from enteron.training.results import validation_metrics
 from enteron.training.sampling import StudySamples
 from tests.model.making import FakeBackbone
 
@@ -22,7 +22,7 @@ MODEL = {"backbone": "vit-tiny"}
 
 
 def small_options(**changes: object) -> TrainingOptions:
-    """Some steps of a frozen training."""
+    """A few steps of the frozen regime."""
     table = {
         "regime": "frozen",
         "model": MODEL,
@@ -47,8 +47,8 @@ def some_labels(count: int, seed: int) -> np.ndarray:
     return labels
 
 
-def stored_study(name: str, count: int = 32, seed: int = 0, views: int = 1) -> StoredStudy:
-    """Features that carry their labels in 17 fixed directions, and noise."""
+def study_features(name: str, count: int = 32, seed: int = 0, views: int = 1) -> StudyFeatures:
+    """Features that carry their labels in 17 fixed directions, plus noise."""
     labels = some_labels(count, seed)
     rng = np.random.default_rng(seed + 1000)
     directions = np.random.default_rng(7).normal(size=(len(LABELS), 512))
@@ -56,14 +56,14 @@ def stored_study(name: str, count: int = 32, seed: int = 0, views: int = 1) -> S
     features = (labels @ directions)[:, None] + noise
     rows = np.arange(count)
     samples = StudySamples(name, 5 * rows, rows, labels)
-    return StoredStudy(samples, features.astype(np.float32), rows)
+    return StudyFeatures(samples, features.astype(np.float32), rows)
 
 
-def sources(views: int = 1, frames: int = 3) -> tuple[StoredWindows, StoredWindows]:
+def sources(views: int = 1, frames: int = 3) -> tuple[FeatureSource, FeatureSource]:
     """Three studies to train on, one to validate on."""
-    train = [stored_study(str(n), seed=n, views=views) for n in (1, 2, 3)]
-    val = [stored_study("4", seed=4, views=views)]
-    return StoredWindows(train, frames, 1), StoredWindows(val, frames, 1)
+    train = [study_features(str(n), seed=n, views=views) for n in (1, 2, 3)]
+    val = [study_features("4", seed=4, views=views)]
+    return FeatureSource(train, frames, 1), FeatureSource(val, frames, 1)
 
 
 def small_network(options: TrainingOptions) -> Network:
@@ -71,14 +71,24 @@ def small_network(options: TrainingOptions) -> Network:
     return Network(FakeBackbone(), ModelOptions.model_validate(options.model))
 
 
-def small_training(
+def small_loop(
     options: TrainingOptions,
     folder: Path | None = None,
-    watcher: Watcher | None = None,
+    listener: TrainingListener | None = None,
     processes: Processes | None = None,
-    given: tuple[Source, Source] | None = None,
-    judge: Judge = judge,
-) -> Training:
-    train, val = given or sources(max(options.views, 1), options.model.frames)
-    network = small_network(options)
-    return Training(network, train, val, options, judge, watcher or Silence(), folder, processes)
+    data: tuple[BatchSource, BatchSource] | None = None,
+    metrics: Metrics = validation_metrics,
+    progress: Progress | None = None,
+) -> TrainingLoop:
+    train, val = data or sources(max(options.views, 1), options.model.frames)
+    return TrainingLoop(
+        small_network(options),
+        train,
+        val,
+        options,
+        folder=folder,
+        progress=progress,
+        listeners=() if listener is None else (listener,),
+        processes=processes,
+        metrics=metrics,
+    )

@@ -1,4 +1,4 @@
-"""A small data root with features that were stored before, so that no encoder has to run."""
+"""A small data root with stored features, so that no encoder has to run."""
 
 from pathlib import Path
 
@@ -17,9 +17,9 @@ FRAMES = 40
 
 def write_root(root: Path, frames: int = FRAMES) -> Path:
     """Four studies in Galar's layout, every fifth frame stored."""
-    for place, study in enumerate(STUDIES):
+    for number, study in enumerate(STUDIES):
         write_frames(root / study, range(0, 5 * frames, 5), size=32)
-        write_labels(root / "Labels" / f"{study}.csv", some_labels(frames, place), step=5)
+        write_labels(root / "Labels" / f"{study}.csv", some_labels(frames, number), step=5)
     return root
 
 
@@ -39,7 +39,7 @@ class LookupEncoder:
 
 
 def store_features(root: Path, folder: Path, encoder: LookupEncoder) -> Path:
-    """What the encoder makes of every study, under the key that training asks for."""
+    """Features of every study, under the key that training expects."""
     folder.mkdir()
     for study, entry in find_studies(root).items():
         embed_study(entry.open(), encoder, folder / f"{study}.npy", EmbedOptions())

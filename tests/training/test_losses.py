@@ -33,14 +33,14 @@ def gradient_by_differences(function, at: torch.Tensor, step: float = 1e-6) -> n
     """Central differences of a numpy function of one array."""
     values = at.numpy().copy()
     result = np.zeros_like(values)
-    for place in np.ndindex(values.shape):
-        kept = values[place]
-        values[place] = kept + step
+    for index in np.ndindex(values.shape):
+        original = values[index]
+        values[index] = original + step
         above = function(values)
-        values[place] = kept - step
+        values[index] = original - step
         below = function(values)
-        values[place] = kept
-        result[place] = (above - below) / (2 * step)
+        values[index] = original
+        result[index] = (above - below) / (2 * step)
     return result
 
 
@@ -83,16 +83,16 @@ def test_value_and_gradient_are_the_papers(case):
     at = at.clone().requires_grad_()
     loss = ours(at)
     assert loss.item() == pytest.approx(literal(at.detach().numpy()), rel=1e-12)
-    (found,) = torch.autograd.grad(loss, at)
+    (gradient,) = torch.autograd.grad(loss, at)
     expected = gradient_by_differences(literal, at.detach())
     assert np.abs(expected).max() > 1e-3  # there is a gradient to compare
-    np.testing.assert_allclose(found.numpy(), expected, atol=2e-8, rtol=1e-6)
+    np.testing.assert_allclose(gradient.numpy(), expected, atol=2e-8, rtol=1e-6)
 
 
 def test_total_is_the_weighted_sum_of_its_parts():
     logits, contrast, truth = drawn(6, 4), drawn(6, 4, seed=5), labels(6, 4)
     anatomy, hidden, prototypes = drawn(3, 6), drawn(5, 9, seed=3), drawn(4, 7, seed=6)
-    found = total_loss(
+    losses = total_loss(
         logits,
         contrast,
         truth,
@@ -110,14 +110,14 @@ def test_total_is_the_weighted_sum_of_its_parts():
         equations.orthogonality(anatomy.numpy(), hidden.numpy()),
         equations.angular(prototypes.numpy()),
     )
-    named = (found.classification, found.contrastive, found.orthogonality, found.angular)
+    named = (losses.classification, losses.contrastive, losses.orthogonality, losses.angular)
     np.testing.assert_allclose([part.item() for part in named], parts, rtol=1e-12)
     expected = parts[0] + 0.4 * parts[1] + 0.01 * parts[2] + 0.05 * parts[3]
-    assert found.total.item() == pytest.approx(expected, rel=1e-12)
+    assert losses.total.item() == pytest.approx(expected, rel=1e-12)
 
 
 def test_paths_that_do_not_exist_add_nothing():
-    found: Losses = total_loss(
+    losses: Losses = total_loss(
         drawn(6, 4),
         None,
         labels(6, 4),
@@ -127,8 +127,8 @@ def test_paths_that_do_not_exist_add_nothing():
         prototypes=None,
         options=LossOptions(orthogonality=0),
     )
-    assert found.contrastive.item() == found.angular.item() == 0
-    assert found.total.item() == found.classification.item()
+    assert losses.contrastive.item() == losses.angular.item() == 0
+    assert losses.total.item() == losses.classification.item()
 
 
 def test_easy_negatives_below_the_margin_cost_nothing():

@@ -1,4 +1,4 @@
-"""Clips of pictures: the right frames, seeded changes, unreadable ones left out, a training."""
+"""Clips of images: the right frames, seeded augmentation, unreadable frames, a training."""
 
 import numpy as np
 import pytest
@@ -11,11 +11,9 @@ from enteron.model.preprocessing import Preprocessing
 from enteron.study import open_study
 from enteron.training.augmentation import Augmentation
 from enteron.training.batches import Draw
-from enteron.training.company import Silence
-from enteron.training.loop import Training
+from enteron.training.loop import TrainingLoop
 from enteron.training.options import AugmentationOptions, TrainingOptions
-from enteron.training.pictures import ClipOptions, PictureClips
-from enteron.training.run import judge
+from enteron.training.pictures import ClipOptions, ClipSource
 from enteron.training.sampling import Samples, StudySamples
 from tests.making import number_of, write_frames
 from tests.training.making import some_labels
@@ -23,18 +21,18 @@ from tests.training.making import some_labels
 SIZE = 64
 
 
-def clips(tmp_path, numbers, rows, *, workers=0, augmentation=None, step=1, name="7", kept=None):
+def clips(tmp_path, numbers, rows, *, workers=0, augmentation=None, step=1, name="7", cache=None):
     folder = tmp_path / name
     if not folder.exists():
         write_frames(folder, numbers, size=SIZE)
     study = open_study(folder)
     rows = np.array(rows)
     samples = Samples([StudySamples(name, study.numbers, rows, some_labels(len(rows), 0))])
-    how = ClipOptions(3, step, Preprocessing(size=SIZE), augmentation)
-    return PictureClips(samples, [study], how, workers, kept)
+    options = ClipOptions(3, step, Preprocessing(size=SIZE), augmentation)
+    return ClipSource(samples, [study], options, workers, cache)
 
 
-def seen(batch) -> list[list[int]]:
+def shown_numbers(batch) -> list[list[int]]:
     """The numbers that the frames of every clip show."""
     return [[number_of(f.permute(1, 2, 0).numpy()) for f in clip] for clip in batch.inputs]
 
@@ -43,12 +41,12 @@ def seen(batch) -> list[list[int]]:
 def test_clips_are_stored_neighbours(tmp_path, workers):
     source = clips(tmp_path, range(0, 50, 5), [0, 4, 9], workers=workers)
     first, second = source.batches([Draw(np.array([0, 1]), None), Draw(np.array([2]), None)])
-    assert seen(first) == [[0, 0, 0], [10, 15, 20]]
-    assert seen(second) == [[35, 40, 45]]
+    assert shown_numbers(first) == [[0, 0, 0], [10, 15, 20]]
+    assert shown_numbers(second) == [[35, 40, 45]]
     assert first.targets.tolist() == source.samples.labels[[0, 1]].tolist()
     wide = clips(tmp_path, range(0, 50, 5), [0, 4, 9], step=2)
     (batch,) = wide.batches([Draw(np.array([1, 2]), None)])
-    assert seen(batch) == [[0, 10, 20], [25, 35, 45]]
+    assert shown_numbers(batch) == [[0, 10, 20], [25, 35, 45]]
 
 
 def test_changes_follow_from_seeds_not_from_workers(tmp_path):
@@ -61,7 +59,7 @@ def test_changes_follow_from_seeds_not_from_workers(tmp_path):
         assert not torch.equal(one.inputs[0], one.inputs[1])
     # Without seeds, as in validation, nothing is changed.
     (plain,) = helped.batches([Draw(np.array([0]), None)])
-    assert seen(plain) == [[1, 2, 3]]
+    assert shown_numbers(plain) == [[1, 2, 3]]
 
 
 @pytest.mark.parametrize("workers", [0, 1])
@@ -70,35 +68,35 @@ def test_unreadable_frames_are_left_out_and_counted(tmp_path, workers):
     (tmp_path / "7" / "frame_000004.PNG").write_bytes(b"not a picture")
     source = clips(tmp_path, range(10), [3, 4, 5, 9], workers=workers)
     (batch,) = source.batches([Draw(np.array([0, 1, 2, 3]), None)])
-    assert seen(batch) == [[1, 2, 3], [7, 8, 9]]
+    assert shown_numbers(batch) == [[1, 2, 3], [7, 8, 9]]
     assert batch.samples.tolist() == [0, 3]
     assert source.unreadable == {("7", 4), ("7", 5)}
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_kept_squares_are_the_pictures(tmp_path, workers):
+def test_cached_images_are_the_decoded_ones(tmp_path, workers):
     write_frames(tmp_path / "7", range(10), size=SIZE)
     (tmp_path / "7" / "frame_000004.PNG").write_bytes(b"not a picture")
     draws = [Draw(np.array([0, 1]), None), Draw(np.array([2, 3]), None)]
     plain = list(clips(tmp_path, range(10), [3, 5, 7, 9], workers=workers).batches(draws))
-    kept = tmp_path / "kept"
-    for _ in range(2):  # made, then found
-        source = clips(tmp_path, range(10), [3, 5, 7, 9], workers=workers, kept=kept)
+    cache = tmp_path / "cache"
+    for _ in range(2):  # written, then read
+        source = clips(tmp_path, range(10), [3, 5, 7, 9], workers=workers, cache=cache)
         for one, other in zip(plain, source.batches(draws), strict=True):
             assert torch.equal(one.inputs, other.inputs)
         assert source.unreadable == {("7", 5)}
-    (file,) = kept.iterdir()
+    (file,) = cache.iterdir()
     # Damage is noticed by its checksum, and the picture decoded again.
     content = bytearray(file.read_bytes())
     content[4 * 10 + 3 * 3 * SIZE * SIZE + 100] ^= 255  # in row 3
     file.write_bytes(content)
-    source = clips(tmp_path, range(10), [3, 5, 7, 9], kept=kept)
-    assert seen(next(iter(source.batches(draws)))) == [[1, 2, 3]]
-    # No picture is needed any more where all are kept.
+    source = clips(tmp_path, range(10), [3, 5, 7, 9], cache=cache)
+    assert shown_numbers(next(iter(source.batches(draws)))) == [[1, 2, 3]]
+    # Cached images are not decoded again.
     for number in (1, 2, 3):
         path = tmp_path / "7" / f"frame_{number:06d}.PNG"
         path.write_bytes(bytes(path.stat().st_size))
-    assert seen(next(iter(source.batches(draws)))) == [[1, 2, 3]]
+    assert shown_numbers(next(iter(source.batches(draws)))) == [[1, 2, 3]]
 
 
 def test_a_study_that_cannot_be_read_ends_in_a_sentence(tmp_path):
@@ -124,24 +122,24 @@ def test_full_fine_tuning_of_vit_tiny_end_to_end(tmp_path):
             "workers": 0,
         }
     )
-    prepared = Preprocessing()
+    preprocessing = Preprocessing()
     study = open_study(tmp_path / "7")
     rows = np.arange(20)
     samples = Samples([StudySamples("7", study.numbers, rows, some_labels(20, 0))])
     (tmp_path / "7" / "frame_000011.PNG").write_bytes(b"")
 
-    def made(augmented: bool) -> PictureClips:
-        change = Augmentation(options.augmentation, prepared.size) if augmented else None
-        return PictureClips(samples, [study], ClipOptions(3, 1, prepared, change), 0)
+    def source(augmented: bool) -> ClipSource:
+        augmentation = Augmentation(options.augmentation, preprocessing.size) if augmented else None
+        return ClipSource(samples, [study], ClipOptions(3, 1, preprocessing, augmentation), 0)
 
     network = start_network(ModelOptions(backbone="vit-tiny"), seed=1)
     before = {n: t.clone() for n, t in network.state_dict().items()}
-    outcome = Training(network, made(True), made(False), options, judge, Silence(), None).run()
-    after = outcome.network.state_dict()
+    result = TrainingLoop(network, source(True), source(False), options).run()
+    after = result.network.state_dict()
     moved = [n for n, t in after.items() if not torch.equal(t, before[n])]
     assert "backbone.projection.weight" in moved
     assert any(name.startswith("backbone.trunk.blocks.0") for name in moved)
     assert "head.anatomy.weight" in moved
-    assert outcome.unreadable >= 1
-    assert np.isfinite(outcome.validation.scores).all()
-    assert len(outcome.validation.samples) == 17  # three clips hold the unreadable frame
+    assert result.unreadable >= 1
+    assert np.isfinite(result.validation.scores).all()
+    assert len(result.validation.samples) == 17  # three clips hold the unreadable frame

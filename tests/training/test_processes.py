@@ -1,4 +1,4 @@
-"""Trainings in processes of their own: killed at any moment, and several as one."""
+"""Trainings in their own processes: killed at any moment, and several as one."""
 
 import os
 import random
@@ -17,8 +17,8 @@ from tests.conftest import ROOT
 from tests.training.making import small_options
 
 
-class Pupils:
-    """Starts `tests.training.pupil` with the same options again and again."""
+class TrainingProcesses:
+    """Starts `tests.training.training_process`, always with the same options."""
 
     def __init__(self, folder: Path, options: TrainingOptions) -> None:
         self.folder = folder
@@ -33,7 +33,7 @@ class Pupils:
             [
                 sys.executable,
                 "-m",
-                "tests.training.pupil",
+                "tests.training.training_process",
                 *map(str, paths),
                 str(self.folder / out),
             ],
@@ -51,28 +51,28 @@ class Pupils:
 
 
 def kill_after(process: subprocess.Popen[str], steps: int, delay: float) -> int:
-    """SIGKILL, `delay` seconds after a number of steps; the steps that were heard of."""
+    """SIGKILL, `delay` seconds after a number of printed steps; how many were read."""
     assert process.stdout is not None
-    heard = 0
-    while heard < steps and process.stdout.readline():
-        heard += 1
+    read_steps = 0
+    while read_steps < steps and process.stdout.readline():
+        read_steps += 1
     try:
         process.wait(timeout=delay)
     except subprocess.TimeoutExpired:
         process.send_signal(signal.SIGKILL)
     process.communicate()
-    return heard
+    return read_steps
 
 
 def same_bytes_after_kills(folder: Path, kills: int, options: TrainingOptions) -> None:
-    pupils = Pupils(folder, options)
-    pupils.finish(pupils.start("-", "whole.safetensors"))
+    trainings = TrainingProcesses(folder, options)
+    trainings.finish(trainings.start("-", "whole.safetensors"))
     draw = random.Random(20261116)
     for _ in range(kills):
-        process = pupils.start("checkpoints", "resumed.safetensors")
+        process = trainings.start("checkpoints", "resumed.safetensors")
         kill_after(process, draw.randint(0, 3), draw.random() * 0.08)
         assert process.returncode == -signal.SIGKILL
-    pupils.finish(pupils.start("checkpoints", "resumed.safetensors"))
+    trainings.finish(trainings.start("checkpoints", "resumed.safetensors"))
     whole, resumed = (folder / name for name in ("whole.safetensors", "resumed.safetensors"))
     assert whole.read_bytes() == resumed.read_bytes()
 
@@ -87,9 +87,9 @@ def test_the_same_bytes_after_ten_kills(tmp_path):
 
 
 def free_port() -> str:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return str(found.getsockname()[1])
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        return str(listening.getsockname()[1])
 
 
 def test_two_processes_are_as_one(tmp_path):
@@ -98,11 +98,13 @@ def test_two_processes_are_as_one(tmp_path):
     Sums are added in another order, and AdamW divides small gradients by their own size, so single
     weights may part by more than the rounding itself; over 12 steps they stay within 1e-4.
     """
-    pupils = Pupils(tmp_path, small_options(accumulate=2, batch=8, checkpoint_steps=100))
-    pupils.finish(pupils.start("-", "one.safetensors"))
+    trainings = TrainingProcesses(
+        tmp_path, small_options(accumulate=2, batch=8, checkpoint_steps=100)
+    )
+    trainings.finish(trainings.start("-", "one.safetensors"))
     port = free_port()
     pair = [
-        pupils.start(
+        trainings.start(
             "-",
             "two.safetensors",
             RANK=str(rank),
@@ -113,7 +115,7 @@ def test_two_processes_are_as_one(tmp_path):
         for rank in (0, 1)
     ]
     for process in pair:
-        pupils.finish(process)
+        trainings.finish(process)
     one, two = (load_file(tmp_path / f"{name}.safetensors") for name in ("one", "two"))
     assert one.keys() == two.keys()
     for name, tensor in one.items():

@@ -13,13 +13,13 @@ from enteron.training.augmentation import (
     COLOURS,
     HUE,
     Augmentation,
-    coloured,
-    mix,
-    mixing_share,
-    turned,
+    adjust_colours,
+    mixup,
+    mixup_weight,
+    rotate,
 )
 from enteron.training.learner import (
-    Average,
+    AveragedNetwork,
     make_optimiser,
     rate_factor,
     set_rates,
@@ -45,8 +45,8 @@ def test_rates_are_those_of_torchs_one_cycle(steps, rise, start, end):
     )
     options = ScheduleOptions(rise=rise, start=start, end=end)
     for step in range(steps):
-        mine = 0.3 * rate_factor(step, steps, options)
-        assert mine == pytest.approx(cycle.get_last_lr()[0], rel=1e-9, abs=1e-12)
+        rate = 0.3 * rate_factor(step, steps, options)
+        assert rate == pytest.approx(cycle.get_last_lr()[0], rel=1e-9, abs=1e-12)
         optimiser.step()
         if step < steps - 1:
             cycle.step()
@@ -84,41 +84,41 @@ def test_two_groups_with_rates_of_their_own():
 def test_average_by_hand():
     options = small_options(regime="full")
     network = small_network(options)
-    average = Average(network, 0.75, frozen=False)
+    average = AveragedNetwork(network, 0.75, frozen=False)
     tensors = {n: t.detach().clone() for n, t in network.state_dict().items()}
     before = {n: t.clone() for n, t in tensors.items()}
     for tensor in tensors.values():
         tensor += 4
-    average.follow(tensors, 0)
-    average.follow(tensors, 1)
-    found = average.network.state_dict()
+    average.update(tensors, 0)
+    average.update(tensors, 1)
+    averaged = average.network.state_dict()
     #  1 - 0.75^2 = 7/16 of the way after two steps
     weight, mean = "head.anatomy.weight", "head.excitation.norm.running_mean"
-    torch.testing.assert_close(found[weight], before[weight] + 7 / 16 * 4)
-    torch.testing.assert_close(found[mean], before[mean] + 7 / 16 * 4)  # a buffer
+    torch.testing.assert_close(averaged[weight], before[weight] + 7 / 16 * 4)
+    torch.testing.assert_close(averaged[mean], before[mean] + 7 / 16 * 4)  # a buffer
     counter = "head.excitation.norm.num_batches_tracked"
-    assert found[counter].item() == before[counter].item() + 4  # copied, not averaged
+    assert averaged[counter].item() == before[counter].item() + 4  # copied, not averaged
     torch.testing.assert_close(network.state_dict()[weight], before[weight])
 
 
 def test_rising_decay_by_hand():
     network = small_network(small_options())
-    average = Average(network, 0.5, frozen=True, rise=True)
+    average = AveragedNetwork(network, 0.5, frozen=True, rise=True)
     name = "prototypes.directions"
     tensors = {n: t.clone() for n, t in trained_tensors(network, frozen=True).items()}
     start = tensors[name].clone()
     tensors[name] += 10
-    average.follow(tensors, 0)  # decay 1/10
+    average.update(tensors, 0)  # decay 1/10
     torch.testing.assert_close(average.tensors[name], start + 9)
-    average.follow(tensors, 1)  # decay 2/11
+    average.update(tensors, 1)  # decay 2/11
     torch.testing.assert_close(average.tensors[name], start + 10 - 2 / 11)
-    average.follow(tensors, 1000)  # decay 1/2, the largest
+    average.update(tensors, 1000)  # decay 1/2, the largest
     torch.testing.assert_close(average.tensors[name], start + 10 - 1 / 11)
 
 
 def test_a_frozen_backbone_is_neither_copied_nor_stored():
     network = small_network(small_options())
-    average = Average(network, 0.9, frozen=True)
+    average = AveragedNetwork(network, 0.9, frozen=True)
     assert average.network.backbone is network.backbone
     assert not any(name.startswith("backbone.") for name in average.tensors)
     assert average.network.head is not network.head
@@ -127,27 +127,27 @@ def test_a_frozen_backbone_is_neither_copied_nor_stored():
 def test_mixup_by_hand():
     clips = torch.arange(5.0).view(5, 1, 1).repeat(1, 3, 2)
     targets = torch.eye(5)
-    mixed, soft = mix(clips, targets, 0.75)
+    mixed, soft = mixup(clips, targets, 0.75)
     #  pairs (0, 1), (2, 3); 4 has no partner
     assert mixed[:, 0, 0].tolist() == [0.25, 0.75, 2.25, 2.75, 4.0]
     assert (mixed == mixed[:, :1, :1]).all()  # the same share for the three frames
     assert soft[2].tolist() == [0, 0, 0.75, 0.25, 0]
     assert soft[4].tolist() == [0, 0, 0, 0, 1]
-    same = mix(clips, targets, 1.0)
+    same = mixup(clips, targets, 1.0)
     assert same[0] is clips
     assert same[1] is targets
 
 
-def test_mixing_shares_are_the_larger_half_of_a_beta():
-    shares = np.array([mixing_share(0.3, 42, 0, batch) for batch in range(4000)])
-    assert shares.min() >= 0.5
-    assert mixing_share(0.3, 42, 0, 17) == shares[17]
+def test_mixing_weights_are_the_larger_half_of_a_beta():
+    weights = np.array([mixup_weight(0.3, 42, 0, batch) for batch in range(4000)])
+    assert weights.min() >= 0.5
+    assert mixup_weight(0.3, 42, 0, 17) == weights[17]
     # E max(B, 1 - B) for Beta(0.3, 0.3), by numerical integration.
     from scipy.stats import beta
 
     expected = 2 * beta(0.3, 0.3).expect(lambda x: x, lb=0.5, ub=1)
-    assert shares.mean() == pytest.approx(expected, abs=4 * shares.std() / 4000**0.5)
-    assert mixing_share(0.0, 42, 0, 1) == 1.0
+    assert weights.mean() == pytest.approx(expected, abs=4 * weights.std() / 4000**0.5)
+    assert mixup_weight(0.0, 42, 0, 1) == 1.0
 
 
 def pictures(count: int = 3) -> torch.Tensor:
@@ -221,15 +221,17 @@ def test_every_change_of_colour_is_torchvisions(kind, share):
     every[0, :, :5] = 77  # grey has no hue
     every[1, :, :5] = torch.tensor([255, 0, 0]).view(3, 1, 1)
     expected = getattr(functional, f"adjust_{COLOURS[kind]}")(every, factor).int()
-    apart = (torch.from_numpy(coloured(every.numpy(), [(kind, factor)])).int() - expected).abs()
+    apart = (
+        torch.from_numpy(adjust_colours(every.numpy(), [(kind, factor)])).int() - expected
+    ).abs()
     assert apart.max() <= 1
     assert apart.float().mean() < 0.01
 
 
-def test_turning_does_not_depend_on_the_layout():
+def test_rotation_does_not_depend_on_the_layout():
     clip = pictures().numpy()
-    turned_as_seen = turned(clip.transpose(0, 2, 3, 1).copy().transpose(0, 3, 1, 2), 12.0)
-    assert np.array_equal(turned_as_seen, turned(clip, 12.0))
+    rotated = rotate(clip.transpose(0, 2, 3, 1).copy().transpose(0, 3, 1, 2), 12.0)
+    assert np.array_equal(rotated, rotate(clip, 12.0))
 
 
 def test_seeds_depend_on_every_part():

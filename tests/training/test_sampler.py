@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from enteron.labels import COLUMN, LABELS
 from enteron.training.options import SamplerOptions
-from enteron.training.sampling import Sampler, oversampling, sample_weights, share
+from enteron.training.sampling import Sampler, oversampling, process_share, sample_weights
 
 
 def labels_of(*rows: tuple[str, ...]) -> np.ndarray:
@@ -48,8 +48,8 @@ def test_drawn_frequencies_match_the_weights():
     # And all of them together: Pearson's statistic has mean 399 and deviation 28.
     statistic = ((drawn - expected) ** 2 / expected).sum()
     assert abs(statistic - 399) < 5 * 28.3
-    said = oversampling(labels, sample_weights(labels))[COLUMN["z-line"]]
-    assert drawn[:4].sum() / drawn.sum() / (4 / 400) == pytest.approx(said, rel=0.05)
+    expected_factor = oversampling(labels, sample_weights(labels))[COLUMN["z-line"]]
+    assert drawn[:4].sum() / drawn.sum() / (4 / 400) == pytest.approx(expected_factor, rel=0.05)
 
 
 def test_without_balance_an_epoch_shows_every_sample_once():
@@ -75,7 +75,7 @@ def test_the_last_batch_is_whole(samples, batch, group, steps):
 @given(size=st.integers(1, 4), batches=st.integers(1, 5), part=st.integers(1, 3))
 def test_processes_share_every_batch(size, batches, part):
     whole = np.arange(batches * size * part).reshape(batches, size * part)
-    parts = [share(whole, rank, size) for rank in range(size)]
+    parts = [process_share(whole, rank, size) for rank in range(size)]
     np.testing.assert_array_equal(np.concatenate(parts, axis=1), whole)
 
 

@@ -1,4 +1,4 @@
-"""`enteron train` as a person meets it: a model folder, a page, and every way to fail."""
+"""`enteron train` on the command line: a model folder, a page, and every way to fail."""
 
 import json
 import os
@@ -14,7 +14,18 @@ from enteron.datasets.splits import Split, save_split
 from enteron.folders.model import load_model
 from enteron.labels import LABELS
 from enteron.model.backbones import lite_backbone
+from enteron.priors import load_priors, save_priors
+from enteron.training.page import TrainingReport, training_page
+from enteron.training.results import (
+    EpochRecord,
+    History,
+    Validation,
+    calibrated_results,
+    validation_metrics,
+)
+from enteron.training.sampling import Samples, StudySamples
 from tests.making import write_frames, write_labels
+from tests.training.making import some_labels
 from tests.training.model_folders import STUDIES, LookupEncoder, store_features, write_root
 
 QUICK = """
@@ -54,12 +65,12 @@ def arguments(root, features, quick) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def whole(root, features, quick, tmp_path_factory):
-    """A model folder, and what was said while it was made."""
-    place = tmp_path_factory.mktemp("models")
+def finished(root, features, quick, tmp_path_factory):
+    """A finished model folder, and the standard output of its training."""
+    parent = tmp_path_factory.mktemp("models")
     done = subprocess.run(
         [sys.executable, "-m", "enteron", *arguments(root, features, quick), "--out", "model"],
-        cwd=place,
+        cwd=parent,
         capture_output=True,
         text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
@@ -67,37 +78,40 @@ def whole(root, features, quick, tmp_path_factory):
     )
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
-    return place / "model", done.stdout
+    return parent / "model", done.stdout
 
 
-def test_what_is_said(whole):
-    _, said = whole
-    assert "Training on 3 studies, 120 frames; validating on 1 study, 40 frames" in said
-    assert "No training frame shows z-line, pylorus, ileocecal valve, active bleeding" in said
-    assert "Rarest label: polyp, " in said
-    assert "times as often as in the data" in said
-    assert "epoch  1: train loss" in said
-    assert "Best epoch" in said
-    assert "Look at model/training/training.html." in said
+def test_messages(finished):
+    _, output = finished
+    assert "Training on 3 studies, 120 frames; validating on 1 study, 40 frames" in output
+    assert "No training frame shows z-line, pylorus, ileocecal valve, active bleeding" in output
+    assert "Rarest label: polyp, " in output
+    assert "times as often as in the data" in output
+    assert "epoch  1: train loss" in output
+    assert "Best epoch" in output
+    assert "Open model/training/training.html." in output
 
 
-def test_a_model_folder(enteron, root, whole):
-    model, _ = whole
+def test_a_model_folder(enteron, root, finished):
+    model, _ = finished
     assert sorted(path.name for path in model.iterdir()) == [
         "card.md", "model.json", "model.safetensors", "split.json", "training",
     ]  # fmt: skip
     network, record = load_model(model)
     assert record.split_hash == json.loads((model / "split.json").read_text())["hash"]
     assert record.training["frames"] == 120
-    assert record.training["frames by label"]["ulcer"] == 0
+    assert record.training["devices"] == "unknown (3)"
+    # Short values only: the report lists each of them on one line.
+    assert all(isinstance(value, int | str) for value in record.training.values())
+    assert record.frames_by_label["ulcer"] == 0
     assert set(record.results) >= {"macro ap", "macro ap present", "findings ap"}
     assert network.options.backbone == "lite"
     options = json.loads((model / "training" / "options.json").read_text())
     assert (options["seed"], options["epochs"], options["regime"]) == (42, 2, "frozen")
 
 
-def test_a_page_for_people(whole):
-    model, _ = whole
+def test_a_page_for_people(finished):
+    model, _ = finished
     page = (model / "training" / "training.html").read_text()
     history = json.loads((model / "training" / "history.json").read_text())["epochs"]
     best = max(history, key=lambda record: record["figures"]["macro_ap"])
@@ -106,41 +120,118 @@ def test_a_page_for_people(whole):
     assert f"<td>{best['figures']['macro_f1']:.4f}</td>" in marked
     for label in LABELS:
         assert f"</span>{label}</td>" in page
+    assert "Support: validation frames with the label." in page
+    assert "<th>Oversampling</th>" in page
+    assert "head only (the backbone keeps its pretrained weights)" in page
+    assert "frozen" not in page
     assert page.count("<svg") == 4
-    # Names of formats only: nothing is fetched, and no place on this machine is told.
+    # Names of formats only: nothing is fetched, and no path of this machine is shown.
     assert set(re.findall(r"https?://([^/\"]+)", page)) == {"www.w3.org"}
     assert str(model.parent) not in page
     assert list((model / "training" / "board").glob("events.*"))
 
 
-def test_a_finished_training_is_left_alone(enteron, root, whole):
-    model, _ = whole
+def test_a_finished_training_is_left_alone(enteron, root, finished):
+    model, _ = finished
     again = enteron("train", root, "--out", model, "--resume")
     assert again.stdout == "model is finished: there is nothing to resume.\n"
     refused = enteron("train", root, "--out", model, "--preset", "lite", code=1)
-    assert "'model' holds a model already; give another folder." in refused.stderr
+    assert "'model' already holds a model; give another folder." in refused.stderr
 
 
-def test_a_killed_training_goes_on_to_the_same_weights(
-    enteron, root, features, quick, whole, tmp_path
+def test_a_killed_training_resumes_to_the_same_weights(
+    enteron, root, features, quick, finished, tmp_path
 ):
-    given = arguments(root, features, quick)
-    command = [sys.executable, "-m", "enteron", *given, "--out", "killed"]
+    train = arguments(root, features, quick)
+    command = [sys.executable, "-m", "enteron", *train, "--out", "killed"]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         for line in process.stdout:
             if line.startswith("epoch  1"):
                 process.send_signal(signal.SIGKILL)
     assert not (tmp_path / "killed" / "model.json").exists()
-    refused = enteron(*given, "--out", "killed", code=1)
-    assert "holds a training that did not finish; add --resume to go on" in refused.stderr
-    other = enteron(*given, "--out", "killed", "--resume", "--epochs", 3, code=1)
-    assert "was begun with another 'epochs'; resume with the same options" in other.stderr
+    refused = enteron(*train, "--out", "killed", code=1)
+    assert "holds a training that did not finish; add --resume to resume it" in refused.stderr
+    other = enteron(*train, "--out", "killed", "--resume", "--epochs", 3, code=1)
+    assert "was started with another 'epochs'; resume with the same options" in other.stderr
     resumed = enteron("train", root, "--out", "killed", "--features", features, "--resume")
-    assert "Going on after 1 of 2 epochs" in resumed.stdout
+    assert re.search("Resuming (after epoch 1 of 2|in epoch 2 of 2)", resumed.stdout)
     for name in ("model.safetensors", "model.json", "split.json", "training/history.json"):
-        assert (whole[0] / name).read_bytes() == (tmp_path / "killed" / name).read_bytes(), name
+        assert (finished[0] / name).read_bytes() == (tmp_path / "killed" / name).read_bytes(), name
     assert not (tmp_path / "killed" / "checkpoint").exists()
+
+
+def test_both_temperatures_are_on_the_page():
+    validation, samples = scripted_validation()
+    results = calibrated_results(samples, validation)
+    page = training_page(
+        TrainingReport(
+            facts={},
+            history=History(epochs=(epoch_record(validation),)),
+            results=results,
+            prototypes=None,
+            counts=samples.counts,
+            oversampling=np.ones(len(LABELS)),
+            split="0",
+        )
+    )
+    paper, likelihood = results.calibration.paper, results.calibration.likelihood
+    assert f"{paper.temperature:g}" != f"{likelihood.temperature:.2f}"
+    rows = re.findall(r"<tr><td>(By [^<]+)</td><td>([^<]+)</td></tr>", page)
+    assert [value for _, value in rows] == [
+        f"{paper.temperature:g}",
+        f"{likelihood.temperature:.2f}",
+    ]
+    assert [name.split(",")[0].split(" (")[0] for name, _ in rows] == [
+        "By the paper's rule",
+        "By likelihood",
+    ]
+
+
+def scripted_validation() -> tuple[Validation, Samples]:
+    """Overconfident scores of one study."""
+    labels = some_labels(200, seed=0)
+    rng = np.random.default_rng(1)
+    odds = np.where(labels, 1.0, -1.0) + rng.normal(size=labels.shape)
+    scores = (1 / (1 + np.exp(-4 * odds))).astype(np.float32)
+    rows = np.arange(200)
+    samples = Samples([StudySamples("1", rows, rows, labels)])
+    return Validation(rows, labels, scores, loss=0.1), samples
+
+
+def epoch_record(validation: Validation) -> EpochRecord:
+    metrics = validation_metrics(validation.truth, validation.scores)
+    return EpochRecord(epoch=1, train_loss=0.2, val_loss=validation.loss, figures=metrics)
+
+
+def test_priors_go_into_the_model_folder(enteron, root, features, quick, tmp_path):
+    priors = load_priors().model_copy(update={"source": "our own studies"})
+    save_priors(priors, tmp_path / "own.json")
+    train = [*arguments(root, features, quick), "--epochs", "1", "--priors", "own.json"]
+    command = [sys.executable, "-m", "enteron", *train, "--out", "model"]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.startswith("Rarest label"):
+                process.send_signal(signal.SIGKILL)
+    # Not before the training finishes; a resumed training remembers them.
+    assert not (tmp_path / "model" / "priors.json").exists()
+    save_priors(load_priors(), tmp_path / "others.json")
+    resume = ["train", root, "--out", "model", "--features", features, "--resume"]
+    refused = enteron(*resume, "--priors", "others.json", code=1)
+    assert "was started with other priors; leave out --priors" in refused.stderr
+    enteron(*resume)
+    assert load_priors(tmp_path / "model" / "priors.json") == priors
+
+
+def test_priors_are_checked_before_any_work(enteron, root, tmp_path):
+    (tmp_path / "own.json").write_text('{"source": "our own studies"}')
+    train = ["train", root, "--preset", "lite", "--out", "model", "--priors"]
+    done = enteron(*train, "own.json", code=1)
+    assert "own.json: studies is missing" in done.stderr
+    done = enteron(*train, "none.json", code=1)
+    assert "priors none.json cannot be read" in done.stderr
+    assert not (tmp_path / "model").exists()
 
 
 def split_file(path, **parts):

@@ -1,5 +1,6 @@
 """`enteron train`: a model folder from a data root."""
 
+import os
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -19,58 +20,76 @@ class Preset(StrEnum):
 
 def train(
     data: Annotated[Path, typer.Argument(help="Data root: studies of frames, and their Labels.")],
-    out: Annotated[Path, typer.Option(help="Model folder to write; new, or with --resume begun.")],
+    out: Annotated[
+        Path, typer.Option(help="Model folder to write; a new one, except with --resume.")
+    ],
     preset: Annotated[
         Preset | None,
         typer.Option(
-            help="paper: BiomedCLIP as a whole; lite: a small encoder's features, head only "
-            "[paper with a GPU, else lite]."
+            help="paper: trains all of BiomedCLIP, needs a GPU; lite: trains a head on features of "
+            "a small encoder, minutes on a CPU [paper with a GPU, else lite]."
         ),
     ] = None,
     config: Annotated[
-        Path | None, typer.Option(help="TOML file with options that differ from the preset's.")
+        Path | None, typer.Option(help="TOML file with the options that differ from the preset.")
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with a training that was interrupted.")
+        bool, typer.Option("--resume", help="Resume a training that was interrupted.")
     ] = False,
     split: Annotated[
-        Path | None, typer.Option(help="A split.json that says which studies train and validate.")
+        Path | None,
+        typer.Option(help="A split.json with the studies that train and validate [by the seed]."),
     ] = None,
-    seed: Annotated[
-        int | None, typer.Option(min=0, help="Everything random follows from it [42].")
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed of everything random [42].")] = None,
+    epochs: Annotated[
+        int | None, typer.Option(min=1, help="Number of epochs [the preset's].")
     ] = None,
-    epochs: Annotated[int | None, typer.Option(min=1, help="Instead of the preset's.")] = None,
     features: Annotated[
         Path | None,
-        typer.Option(help="Folder of stored features, shared between trainings [in the model's]."),
+        typer.Option(
+            help="Folder of stored features, which several trainings can share [in the model "
+            "folder]."
+        ),
+    ] = None,
+    priors: Annotated[
+        Path | None,
+        typer.Option(
+            help="Priors of `enteron priors fit` for decoding with this model; stored in the model "
+            "folder [the packaged priors]."
+        ),
     ] = None,
 ) -> None:
     """Train a model; with several GPUs or processes, start it with torchrun.
 
-    A killed training goes on with --resume and ends with the same weights. Example:
-    [bold]enteron train data --out model --preset lite[/bold], then look at
+    An interrupted training resumes with --resume and ends with the same weights. Example:
+    [bold]enteron train data --out model --preset lite[/bold], then open
     model/training/training.html. Several processes:
     [bold]torchrun --nproc-per-node 2 -m enteron train data --out model[/bold]
     """
-    from enteron.cli.console import Spectator
-    from enteron.training.plan import Request, is_finished, make_plan
+    from enteron.cli.console import RichProgress
+    from enteron.folders.model import TRAINING, TRAINING_PAGE
+    from enteron.progress import Progress, SilentProgress
+    from enteron.training.plan import TrainingRequest, is_finished, make_plan
 
     if resume and is_finished(out):
         typer.echo(f"{out.name} is finished: there is nothing to resume.")
         return
     options = _options(out, resume, preset, config, seed, epochs)
-    with Spectator() as spectator:
-        plan = make_plan(Request(data, out, options, split, features, resume), spectator)
-        from enteron.training.run import PAGE, teach
+    # Of the processes that torchrun starts, only the first reports.
+    first = os.environ.get("RANK", "0") == "0"
+    progress: Progress = RichProgress() if first else SilentProgress()
+    request = TrainingRequest(data, out, options, split, features, priors, resume)
+    plan = make_plan(request, progress)
+    from enteron.training.run import run_training
 
-        best = teach(plan, spectator)
-        found = best.figures
-        spectator.say(
-            f"Best epoch {best.epoch}: mAP {found.macro_ap:.3f} ({found.macro_ap_present:.3f} over "
-            f"the labels that validation shows), findings {found.findings_ap:.3f}, region accuracy "
-            f"{found.region_accuracy:.3f}."
-        )
-        spectator.say(f"Written: {out.name}. Look at {out.name}/training/{PAGE}.")
+    best = run_training(plan, progress)
+    metrics = best.figures
+    progress.message(
+        f"Best epoch {best.epoch}: mAP {metrics.macro_ap:.3f} ({metrics.macro_ap_present:.3f} over "
+        f"the labels that validation frames show), findings {metrics.findings_ap:.3f}, region "
+        f"accuracy {metrics.region_accuracy:.3f}."
+    )
+    progress.message(f"Model written to {out}. Open {out / TRAINING / TRAINING_PAGE}.")
 
 
 def _options(
@@ -81,14 +100,14 @@ def _options(
     seed: int | None,
     epochs: int | None,
 ) -> "TrainingOptions":
-    """The preset's with changes; of an interrupted training its own, when nothing is asked for."""
+    """The preset's options with changes; those of the interrupted training if none are given."""
     from enteron.training.options import recipe
-    from enteron.training.plan import begun, is_begun
+    from enteron.training.plan import is_started, load_started
 
-    given = {"seed": seed, "epochs": epochs}
-    changes = {name: value for name, value in given.items() if value is not None}
-    if resume and is_begun(out) and preset is None and config is None and not changes:
-        return begun(out)[0]
+    numbers = {"seed": seed, "epochs": epochs}
+    changes = {name: value for name, value in numbers.items() if value is not None}
+    if resume and is_started(out) and preset is None and config is None and not changes:
+        return load_started(out)[0]
     if preset is None:
         import torch
 

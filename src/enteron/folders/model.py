@@ -51,7 +51,8 @@ class Card:
     backbone_hash: str
     options: dict[str, JsonValue]
     split_hash: str | None
-    training: dict[str, JsonValue]
+    training: dict[str, Any]
+    frames_by_label: dict[str, int]
     results: dict[str, float]
     versions: dict[str, str]
 
@@ -59,12 +60,15 @@ class Card:
 def card_text(card: Card) -> str:
     """The card in Markdown."""
     split = f"\nSplit: `{card.split_hash}`" if card.split_hash is not None else ""
+    training = dict(card.training)
+    if card.frames_by_label:
+        training["frames by label"] = card.frames_by_label
     parts = [
         "# Model card",
         "Reads single frames of video capsule endoscopy, each with its neighbours, into the 17\n"
         "labels of RARE-VISION. Made by enteron. **For research only.**",
         "## Data",
-        _table(card.training, "Not trained: the weights are initial ones.") + split,
+        _table(training, "Not trained: the weights are those of a start.") + split,
         "## Network",
         f"Backbone `{card.backbone}`, weights `{card.backbone_hash[:16]}`.",
         _table(card.options, ""),
@@ -97,6 +101,22 @@ def _cell(value: object) -> str:
     return str(value).replace("|", "\\|").replace("\n", " ")
 
 
+WEIGHTS = "model.safetensors"
+RECORD = "model.json"
+CARD = "card.md"
+SPLIT = "split.json"
+PRIORS = "priors.json"  # those of `enteron train --priors`; absent: the packaged ones apply
+FEATURES = "features"  # folder: stored embeddings of the training data; may be deleted
+CHECKPOINT = "checkpoint"  # folder: exists while a training has not finished
+TRAINING = "training"  # folder: what a person reads about the training, the four names below
+TRAINING_PAGE = "training.html"
+TRAINING_OPTIONS = "options.json"  # also in CHECKPOINT, where it includes paths of this machine
+HISTORY = "history.json"
+TENSORBOARD = "board"  # folder of event files
+_PACKAGES = ("enteron", "torch", "timm", "safetensors")
+_TRAIN_AGAIN = "copy the whole model folder again, or train the model again"
+
+
 class ModelRecord(Options):
     """`model.json`: what the tensors mean and where they come from."""
 
@@ -115,9 +135,11 @@ class ModelRecord(Options):
     weights_hash: str
     """SHA-256 of `model.safetensors`."""
     split_hash: str | None = None
-    """Hash of the split into training, validation and test studies, if there was one."""
-    training: dict[str, JsonValue] = Field(default_factory=dict)
-    """Summary of the training data: counts, never names of studies."""
+    """Of the split into training, validation and test studies; none when nothing was split."""
+    training: dict[str, Any] = Field(default_factory=dict)
+    """Summary of the training in a few short values: counts and devices, never names of studies."""
+    frames_by_label: dict[str, int] = Field(default_factory=dict)
+    """Training frames that show each label; empty where nothing was trained."""
     results: dict[str, float] = Field(default_factory=dict)
     """Figures on held-out data, by name."""
     versions: dict[str, str]
@@ -129,7 +151,8 @@ def save_model(
     network: "Network",
     *,
     split_hash: str | None = None,
-    training: dict[str, JsonValue] | None = None,
+    training: dict[str, Any] | None = None,
+    frames_by_label: dict[str, int] | None = None,
     results: dict[str, float] | None = None,
 ) -> ModelRecord:
     """Write the folder, each file atomically; the record comes last, with the weights' hash."""
@@ -147,6 +170,7 @@ def save_model(
         weights_hash=hashlib.sha256(content).hexdigest(),
         split_hash=split_hash,
         training=training or {},
+        frames_by_label=frames_by_label or {},
         results=results or {},
         versions={name: version(name) for name in _PACKAGES},
     )
@@ -247,6 +271,7 @@ def _card(record: ModelRecord) -> Card:
         options=record.options.model_dump(mode="json", exclude={"bundle", "download"}),
         split_hash=record.split_hash,
         training=record.training,
+        frames_by_label=record.frames_by_label,
         results=record.results,
         versions=record.versions,
     )

@@ -1,1 +1,4 @@
-"""Training: what the network is asked to minimise, and how. Needs the extra `model`."""
+"""Training: from labelled studies to a model folder. Needs the extra `train`.
+
+Read `run.py` first: it goes from a plan to the model folder and names every other module.
+"""

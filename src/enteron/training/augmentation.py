@@ -1,4 +1,8 @@
-"""Random changes of pictures, one draw for all frames of a clip (decision 14)."""
+"""Augmentation of clips, one draw for all their frames (decision 14), and temporal mixup.
+
+Transforms and random draws are torchvision's. Rotation and colour changes, which take longest, have
+kernels of our own that give torchvision's pixels to within one grey level.
+"""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -13,36 +17,36 @@ from enteron.model import torchvision_operators
 from enteron.training.options import AugmentationOptions
 from enteron.training.sampling import generator
 
-Pictures = NDArray[np.uint8]
-Plane = NDArray[np.uint8]  # one channel of one picture, flat
+Images = NDArray[np.uint8]  # (n, 3, height, width), or (n, 3, pixels) where flat
+Plane = NDArray[np.uint8]  # one channel of one image, flat
 
 COLOURS = ("brightness", "contrast", "saturation", "hue")
-BRIGHTNESS, CONTRAST, SATURATION, HUE = range(4)  # as torchvision numbers them
+BRIGHTNESS, CONTRAST, SATURATION, HUE = range(4)  # torchvision's numbers
 
-# Loops over whole planes that read a pixel before they write it: LLVM then takes eight at a time.
+# Each loop runs over a full plane and reads a pixel before it writes it: LLVM can vectorise that.
 _kernel: Any = njit(cache=True, error_model="numpy")
 
-# Weights of red, green and blue in a grey value, those of torchvision.
+# torchvision's weights of red, green and blue in a grey value.
 _RED, _GREEN, _BLUE = np.float32(0.2989), np.float32(0.587), np.float32(0.114)
 _WHITE = np.float32(255.0)
-# Back to bytes as torchvision rounds: [0, 1] times 255.999, cut off.
+# torchvision's conversion to bytes: [0, 1] times 255.999, truncated.
 _TO_BYTE = np.float32(255.999 / 255.0)
 _ZERO, _ONE, _FOUR, _SIX = np.float32(0.0), np.float32(1.0), np.float32(4.0), np.float32(6.0)
 
 
-def turned(pictures: Pictures, degrees: float) -> Pictures:
-    """Turned about the centre, bilinear, black beyond the edge; positive is anticlockwise."""
-    height, width = pictures.shape[-2:]
+def rotate(images: Images, degrees: float) -> Images:
+    """Rotate about the centre, anticlockwise, bilinear, with black beyond the edge."""
+    height, width = images.shape[-2:]
     matrix = cv2.getRotationMatrix2D(((width - 1) / 2, (height - 1) / 2), degrees, 1.0)
-    out = np.empty(pictures.shape, np.uint8)  # contiguous, whatever the layout of the input
-    for plane, made in zip(_planes(pictures), _planes(out), strict=True):
-        cv2.warpAffine(plane, matrix, (width, height), dst=made, borderValue=0)
+    out = np.empty(images.shape, np.uint8)  # contiguous, whatever the layout of the input
+    for plane, rotated in zip(_planes(images), _planes(out), strict=True):
+        cv2.warpAffine(plane, matrix, (width, height), dst=rotated, borderValue=0)
     return out
 
 
-def coloured(pictures: Pictures, changes: Iterable[tuple[int, float]]) -> Pictures:
-    """Brightness, contrast, saturation and hue by the given factors, in the given order."""
-    out = pictures.copy()
+def adjust_colours(images: Images, changes: Iterable[tuple[int, float]]) -> Images:
+    """Apply (kind, factor) changes of brightness, contrast, saturation and hue in this order."""
+    out = images.copy()
     flat = out.reshape(*out.shape[:2], -1)
     for kind, factor in changes:
         if kind == BRIGHTNESS:
@@ -54,85 +58,85 @@ def coloured(pictures: Pictures, changes: Iterable[tuple[int, float]]) -> Pictur
         elif kind == HUE:
             _shift_hue(flat, np.float32(6.0 * factor))
         else:
-            raise ValueError(f"no change of colour has the number {kind}")
+            raise ValueError(f"{kind} is not the number of a colour change")
     return out
 
 
-def _planes(pictures: Pictures) -> Pictures:
-    return pictures.reshape(-1, *pictures.shape[-2:])
+def _planes(images: Images) -> Images:
+    return images.reshape(-1, *images.shape[-2:])
 
 
 @_kernel
-def _scale(flat: Pictures, factor: np.float32, shifts: NDArray[np.float32]) -> None:
-    """Every byte times the factor plus its picture's shift."""
-    for number in range(len(flat)):
+def _scale(flat: Images, factor: np.float32, shifts: NDArray[np.float32]) -> None:
+    """Multiply every byte by the factor and add the shift of its image."""
+    for image in range(len(flat)):
         for channel in range(3):
-            plane = flat[number, channel]
-            for place in range(len(plane)):
-                plane[place] = _byte(np.float32(plane[place]) * factor + shifts[number])
+            plane = flat[image, channel]
+            for pixel in range(len(plane)):
+                plane[pixel] = _byte(np.float32(plane[pixel]) * factor + shifts[image])
 
 
 @_kernel
-def _grey_means(flat: Pictures) -> NDArray[np.float32]:
-    """Of every picture, the mean of its grey values, each rounded down."""
+def _grey_means(flat: Images) -> NDArray[np.float32]:
+    """(n,) mean of each image's grey values, each rounded down."""
     means = np.empty(len(flat), np.float32)
-    for number in range(len(flat)):
-        red, green, blue = flat[number, 0], flat[number, 1], flat[number, 2]
+    for image in range(len(flat)):
+        red, green, blue = flat[image, 0], flat[image, 1], flat[image, 2]
         total = 0
-        for place in range(len(red)):
-            total += np.int32(_grey(red[place], green[place], blue[place]))
-        means[number] = total / len(red)
+        for pixel in range(len(red)):
+            total += np.int32(_grey(red[pixel], green[pixel], blue[pixel]))
+        means[image] = total / len(red)
     return means
 
 
 @_kernel
-def _saturate(flat: Pictures, factor: np.float32) -> None:
-    for number in range(len(flat)):
-        _saturate_planes(flat[number, 0], flat[number, 1], flat[number, 2], factor)
+def _saturate(flat: Images, factor: np.float32) -> None:
+    for image in range(len(flat)):
+        _saturate_planes(flat[image, 0], flat[image, 1], flat[image, 2], factor)
 
 
 @_kernel
 def _saturate_planes(reds: Plane, greens: Plane, blues: Plane, factor: np.float32) -> None:
     rest = _ONE - factor
-    for place in range(len(reds)):
-        red, green, blue = reds[place], greens[place], blues[place]
-        grey = rest * _whole(_grey(red, green, blue))
-        reds[place] = _byte(np.float32(red) * factor + grey)
-        greens[place] = _byte(np.float32(green) * factor + grey)
-        blues[place] = _byte(np.float32(blue) * factor + grey)
+    for pixel in range(len(reds)):
+        red, green, blue = reds[pixel], greens[pixel], blues[pixel]
+        grey = rest * _floor(_grey(red, green, blue))
+        reds[pixel] = _byte(np.float32(red) * factor + grey)
+        greens[pixel] = _byte(np.float32(green) * factor + grey)
+        blues[pixel] = _byte(np.float32(blue) * factor + grey)
 
 
 @_kernel
-def _shift_hue(flat: Pictures, turn: np.float32) -> None:
-    for number in range(len(flat)):
-        _shift_planes(flat[number, 0], flat[number, 1], flat[number, 2], turn)
+def _shift_hue(flat: Images, turn: np.float32) -> None:
+    for image in range(len(flat)):
+        _shift_planes(flat[image, 0], flat[image, 1], flat[image, 2], turn)
 
 
 @_kernel
 def _shift_planes(reds: Plane, greens: Plane, blues: Plane, turn: np.float32) -> None:
-    """`turn` in sixths of the circle of colours."""
-    for place in range(len(reds)):
-        red = np.float32(reds[place])
-        green = np.float32(greens[place])
-        blue = np.float32(blues[place])
+    """Shift the hue by `turn`, in sixths of the colour circle."""
+    for pixel in range(len(reds)):
+        red = np.float32(reds[pixel])
+        green = np.float32(greens[pixel])
+        blue = np.float32(blues[pixel])
         most = max(red, max(green, blue))
         spread = most - min(red, min(green, blue))
-        # Grey has no hue; whatever it is given, a spread of 0 leaves the pixel as it is.
-        each = _ONE / max(spread, _ONE)
-        of_red = (green - blue) * each
-        of_green = np.float32(2.0) + (blue - red) * each
-        of_blue = _FOUR + (red - green) * each
+        # Grey has no hue; with a spread of 0 any hue leaves the pixel unchanged.
+        scale = _ONE / max(spread, _ONE)
+        of_red = (green - blue) * scale
+        of_green = np.float32(2.0) + (blue - red) * scale
+        of_blue = _FOUR + (red - green) * scale
         hue = of_red if most == red else (of_green if most == green else of_blue)
-        hue = hue + turn + _SIX  # positive, whatever the turn
-        reds[place] = _channel(hue + np.float32(5.0), most, spread)
-        greens[place] = _channel(hue + np.float32(3.0), most, spread)
-        blues[place] = _channel(hue + _ONE, most, spread)
+        hue = hue + turn + _SIX  # positive for every turn
+        reds[pixel] = _channel(hue + np.float32(5.0), most, spread)
+        greens[pixel] = _channel(hue + np.float32(3.0), most, spread)
+        blues[pixel] = _channel(hue + _ONE, most, spread)
 
 
 @_kernel
 def _channel(angle: np.float32, most: np.float32, spread: np.float32) -> np.uint8:
-    """How much of a channel a hue has: all within a sixth of its own, none opposite of it."""
-    angle = angle - _SIX * _whole(angle * np.float32(1.0 / 6.0))
+    """A channel's value: `most` within a sixth of its own hue, `most - spread` opposite of it."""
+    angle = angle - _SIX * _floor(angle * np.float32(1.0 / 6.0))
     missing = min(max(min(angle, _FOUR - angle), _ZERO), _ONE)
     return _byte((most - spread * missing) * _TO_BYTE)
 
@@ -143,8 +147,8 @@ def _grey(red: np.uint8, green: np.uint8, blue: np.uint8) -> np.float32:
 
 
 @_kernel
-def _whole(value: np.float32) -> np.float32:
-    """Rounded down; for positive values (`math.floor` would go through 64 bits)."""
+def _floor(value: np.float32) -> np.float32:
+    """Round a positive value down (`math.floor` would go through 64 bits)."""
     return np.float32(np.int32(value))
 
 
@@ -154,10 +158,7 @@ def _byte(value: np.float32) -> np.uint8:
 
 
 class Augmentation:
-    """Crop, flips, rotation, colours, grey, erasing, on square pictures of bytes.
-
-    Transforms and draws are torchvision's; the two that take longest have kernels of our own.
-    """
+    """Crop, flips, rotation, colour changes, grayscale and erasing of square uint8 images."""
 
     def __init__(self, options: AugmentationOptions, size: int) -> None:
         torchvision_operators.declare()
@@ -171,62 +172,65 @@ class Augmentation:
             hue=options.hue,
         )
 
-        def turn(pictures: torch.Tensor) -> torch.Tensor:
-            drawn = rotation.make_params([pictures])
-            return torch.from_numpy(turned(pictures.numpy(), drawn["angle"]))
+        def random_rotation(images: torch.Tensor) -> torch.Tensor:
+            drawn = rotation.make_params([images])
+            return torch.from_numpy(rotate(images.numpy(), drawn["angle"]))
 
-        def colour(pictures: torch.Tensor) -> torch.Tensor:
-            drawn = jitter.make_params([pictures])
+        def random_colours(images: torch.Tensor) -> torch.Tensor:
+            drawn = jitter.make_params([images])
             factors = [drawn[f"{name}_factor"] for name in COLOURS]
             order = [int(kind) for kind in drawn["fn_idx"]]
             changes = [(kind, factors[kind]) for kind in order if factors[kind] is not None]
-            return torch.from_numpy(coloured(pictures.numpy(), changes))
+            return torch.from_numpy(adjust_colours(images.numpy(), changes))
 
-        self._steps: list[Callable[[torch.Tensor], torch.Tensor]] = [
+        self._transforms: list[Callable[[torch.Tensor], torch.Tensor]] = [
             v2.RandomResizedCrop(size, scale=options.scale, ratio=options.ratio, antialias=True),
             v2.RandomHorizontalFlip(options.horizontal),
             v2.RandomVerticalFlip(options.vertical),
-            turn,
-            colour,
+            random_rotation,
+            random_colours,
             v2.RandomGrayscale(options.grayscale),
             v2.RandomErasing(options.erasing, scale=options.erased),
         ]
-        self._made_of = (options, size)
+        self._arguments = (options, size)
 
     def __reduce__(self) -> tuple[type["Augmentation"], tuple[AugmentationOptions, int]]:
-        # A worker makes its own: torchvision's classes cannot be imported before `declare`.
-        return type(self), self._made_of
+        # A worker builds its own: torchvision's classes cannot be imported before `declare`.
+        return type(self), self._arguments
 
-    def __call__(self, pictures: torch.Tensor, seed: int) -> torch.Tensor:
-        """Pictures (n, 3, size, size), uint8, all changed by the draw that the seed decides."""
-        # Given several pictures in one tensor, torchvision draws once for all of them.
+    def __call__(self, images: torch.Tensor, seed: int) -> torch.Tensor:
+        """Images (n, 3, size, size), uint8, all changed by the same draw from `seed`."""
+        # torchvision draws once for all images of a tensor.
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)
-            for step in self._steps:
-                pictures = step(pictures)
-            return pictures
+            for transform in self._transforms:
+                images = transform(images)
+            return images
 
 
-def mixing_share(alpha: float, *counters: int) -> float:
-    """Lambda of one batch, max(Beta(alpha, alpha), 0.5) (decision 13); 1 for alpha 0."""
+def mixup_weight(alpha: float, *counters: int) -> float:
+    """Lambda of one batch, max(B, 1 - B) with B from Beta(alpha, alpha) (decision 13).
+
+    1 for alpha 0. The counters (seed, epoch, batch) determine the draw.
+    """
     if alpha == 0:
         return 1.0
     drawn = generator(*counters, "mixup").beta(alpha, alpha)
     return float(max(drawn, 1 - drawn))
 
 
-def mix(
-    clips: torch.Tensor, targets: torch.Tensor, share: float
+def mixup(
+    clips: torch.Tensor, targets: torch.Tensor, weight: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Each clip (n, frames, ...) and its targets with those of its neighbour in the batch.
+    """Mix each clip (n, frames, ...) and its targets with those of its neighbour in the batch.
 
-    The same share for all frames of a clip, so that its frames still differ by time alone. Draws
-    of a batch are independent, so a fixed partner is as random as a shuffled one; and places
-    2i and 2i + 1 are always in the hands of the same process.
+    All frames of a clip have the same weight, so that they still differ by time alone. The draws of
+    a batch are independent, so a fixed partner is as random as a shuffled one; and positions 2i and
+    2i + 1 always belong to the same process.
     """
-    if share == 1:
+    if weight == 1:
         return clips, targets
     order = torch.arange(len(clips), device=clips.device)
-    partner = torch.minimum(order ^ 1, order[-1:])  # the last of an odd number stays as it is
-    mixed = share * clips + (1 - share) * clips[partner]
-    return mixed, share * targets + (1 - share) * targets[partner]
+    partner = torch.minimum(order ^ 1, order[-1:])  # the last of an odd number is its own partner
+    mixed = weight * clips + (1 - weight) * clips[partner]
+    return mixed, weight * targets + (1 - weight) * targets[partner]

@@ -1,4 +1,8 @@
-"""Batches: what a source of training data hands to the loop."""
+"""Batches: what a source of training data gives to the loop.
+
+There are two sources: `features.FeatureSource` (frozen regime) and `pictures.ClipSource` (full
+regime).
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,32 +18,32 @@ from enteron.training.sampling import Samples
 
 @dataclass(frozen=True)
 class Draw:
-    """Samples of one batch that this process is to fetch."""
+    """The samples of one batch that this process is to read."""
 
     samples: NDArray[np.int64]
-    seeds: NDArray[np.int64] | None  # one per sample, for its random changes; none: as it is
+    seeds: NDArray[np.int64] | None  # augmentation seed of each sample; None: no augmentation
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Samples as tensors; those that could not be read are missing."""
+    """A draw as tensors, without the samples that could not be read."""
 
     samples: NDArray[np.int64]  # (n,)
     inputs: torch.Tensor  # clips (n, frames, 3, size, size) uint8, or windows (n, frames, 512)
     targets: torch.Tensor  # (n, 17) float32, 0 or 1
 
 
-class Source(Protocol):
-    """Where batches come from: stored features, or pictures."""
+class BatchSource(Protocol):
+    """Reads samples into batches."""
 
     @property
     def samples(self) -> Samples:
-        """All there are, readable ones as far as is known."""
+        """All samples, without those already known to be unreadable."""
         ...
 
     @property
     def unreadable(self) -> set[tuple[str, int]]:
-        """Study and frame of samples that were left out."""
+        """Study and frame number of the samples that were left out so far."""
         ...
 
     def batches(self, draws: Sequence[Draw]) -> Iterator[Batch]:
@@ -47,16 +51,16 @@ class Source(Protocol):
         ...
 
     def prepare(self, inputs: torch.Tensor) -> torch.Tensor:
-        """A batch's inputs, on the device, as the network wants them."""
+        """Convert a batch's inputs, already on the device, to what the network takes."""
         ...
 
 
 def clip_rows(samples: Samples, frames: int, step: int) -> NDArray[np.int64]:
-    """Stored rows (n, frames) of every sample's clip (decision 1)."""
+    """(n, frames) stored rows of every sample's clip (decision 1)."""
     rows = [window_rows(study.stored.size, step, frames)[study.rows] for study in samples.studies]
     return np.concatenate([np.empty((0, frames), np.int64), *rows])
 
 
 def targets_of(samples: Samples, chosen: NDArray[np.int64]) -> torch.Tensor:
-    """Labels (n, 17) as float32."""
+    """(n, 17) labels of the chosen samples as float32."""
     return torch.from_numpy(samples.labels[chosen].astype(np.float32))

@@ -1,7 +1,7 @@
-"""Checkpoints: one file, whole or not there, from which training goes on to the same bytes.
+"""Checkpoints: one file, replaced atomically, from which a training resumes to the same bytes.
 
-Tensors in safetensors, everything else as JSON in the same file's header. Random states are not
-among it: every step seeds itself (see `randomness`), so the step's number is enough.
+Tensors are in safetensors; everything else is JSON in the same file's header. No random state is
+stored: every batch derives its seeds from its number (`sampling.seed_of`).
 """
 
 from collections.abc import Mapping
@@ -17,161 +17,119 @@ from enteron.errors import EnteronError, TrainingError
 from enteron.files import write_bytes
 from enteron.options import Options, parse_json_options
 from enteron.training.options import TrainingOptions
+from enteron.training.results import History
 
-
-class Figures(Options):
-    """How good scores of validation frames are."""
-
-    macro_ap: float
-    """Mean AP of the 17 labels, 0 for those without positives, as in the paper."""
-    macro_ap_present: float
-    """Mean AP of the labels that have positives."""
-    macro_f1: float
-    """Mean F1 of the 17 labels at a threshold of one half, 0 for those without positives."""
-    findings_ap: float
-    """Mean AP of the findings that have positives; 0 when there are none."""
-    region_accuracy: float
-    """Share of the frames whose most probable region is a true one."""
-
-
-class EpochRecord(Options):
-    """One row of the epoch table."""
-
-    epoch: int
-    """From 1."""
-    train_loss: float
-    """Mean over the epoch's batches, as it was minimised."""
-    val_loss: float
-    """The same objective on validation frames with averaged weights, without smoothing."""
-    figures: Figures
-    """Of averaged weights on validation frames."""
-
-
-class History(Options):
-    """Epochs so far."""
-
-    epochs: tuple[EpochRecord, ...] = ()
-    """In order."""
-
-    @property
-    def best(self) -> EpochRecord | None:
-        """The first epoch with the largest macro AP (decision 31)."""
-        return max(self.epochs, key=lambda record: record.figures.macro_ap, default=None)
-
-    def stale(self, patience: int | None) -> bool:
-        """Whether the last `patience` epochs brought nothing better."""
-        best = self.best
-        if patience is None or best is None:
-            return False
-        return self.epochs[-1].epoch - best.epoch >= patience
-
-
-FILE = "state.safetensors"
+STATE = "state.safetensors"
 _HEADER = "enteron"
-_AGAIN = "train again without --resume, into another folder"
+_TRAIN_AGAIN = "train again without --resume, into another folder"
 Tensors = Mapping[str, torch.Tensor]
 
 
-class Progress(Options):
-    """How far training is; together with the tensors, everything that the next step needs."""
+class TrainingState(Options):
+    """How far a training is; with the tensors, everything that the next step needs."""
 
     format: Literal[1] = 1
     """Version of the file's layout."""
     options: TrainingOptions
-    """What was asked for."""
+    """Options of the training."""
     data: str
-    """Of the samples that train and validate."""
+    """Hash of the samples that train and validate."""
     epoch: int = 0
-    """Epochs that are finished."""
+    """Finished epochs."""
     batch: int = 0
-    """Batches of the next epoch that are finished."""
+    """Finished batches of the next epoch."""
+    skipped: int = 0
+    """Those of the finished batches that had fewer than two readable frames."""
     loss: float = 0.0
-    """Sum of their losses."""
+    """Sum of the losses of the other finished batches."""
     history: History = History()
-    """Of the finished epochs."""
+    """Results of the finished epochs."""
     unreadable: tuple[tuple[str, int], ...] = ()
-    """Study and frame of samples that could not be read so far."""
+    """Study and frame number of samples that could not be read so far."""
     scaler: dict[str, Any] = Field(default_factory=dict)
-    """State of the gradients' scaling, in fp16 only."""
+    """State of the gradient scaling; empty unless the precision is fp16."""
 
 
-def save_checkpoint(folder: Path, progress: Progress, tensors: Tensors) -> None:
-    """Replace the checkpoint by a newer one; when that fails the old one is still there."""
+def save_checkpoint(folder: Path, state: TrainingState, tensors: Tensors) -> None:
+    """Replace the checkpoint by a newer one; if writing fails, the old one stays."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        header = {_HEADER: progress.model_dump_json()}
-        write_bytes(folder / FILE, save(_plain(tensors), metadata=header))
+        header = {_HEADER: state.model_dump_json()}
+        write_bytes(folder / STATE, save(_on_cpu(tensors), metadata=header))
     except (EnteronError, OSError) as error:
-        raise _unwritten(folder, error) from error
+        raise _write_error(folder, error) from error
 
 
-def load_checkpoint(folder: Path) -> tuple[Progress, dict[str, torch.Tensor]]:
+def load_checkpoint(folder: Path) -> tuple[TrainingState, dict[str, torch.Tensor]]:
     """The last checkpoint."""
-    progress = read_progress(folder)
-    with safe_open(folder / FILE, framework="pt") as file:
-        return progress, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    state = read_state(folder)
+    with safe_open(folder / STATE, framework="pt") as file:
+        return state, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
 
 
-def read_progress(folder: Path) -> Progress:
+def read_state(folder: Path) -> TrainingState:
     """The last checkpoint without its tensors."""
     try:
-        with safe_open(folder / FILE, framework="pt") as file:
+        with safe_open(folder / STATE, framework="pt") as file:
             header = (file.metadata() or {}).get(_HEADER)
     except (SafetensorError, OSError) as error:
-        raise TrainingError(f"the checkpoint '{FILE}' cannot be read", _AGAIN) from error
+        raise TrainingError(f"the checkpoint '{STATE}' cannot be read", _TRAIN_AGAIN) from error
     if header is None:
-        raise TrainingError(f"'{FILE}' is not a checkpoint of enteron", _AGAIN)
-    return parse_json_options(Progress, header, FILE, _AGAIN)
+        raise TrainingError(f"'{STATE}' is not a checkpoint of enteron", _TRAIN_AGAIN)
+    return parse_json_options(TrainingState, header, STATE, _TRAIN_AGAIN)
 
 
 def has_checkpoint(folder: Path) -> bool:
-    """Whether there is something to resume."""
-    return (folder / FILE).exists()
+    """Whether there is a checkpoint to resume from."""
+    return (folder / STATE).exists()
 
 
 def save_best(folder: Path, epoch: int, tensors: Tensors) -> None:
-    """Keep the averaged weights of an epoch. Older ones stay until a checkpoint names this one."""
+    """Store the averaged weights of the best epoch so far.
+
+    Older ones stay until a checkpoint records this epoch as the best.
+    """
     try:
-        write_bytes(folder / _best(epoch), save(_plain(tensors)))
+        write_bytes(folder / _best_name(epoch), save(_on_cpu(tensors)))
     except EnteronError as error:
-        raise _unwritten(folder, error) from error
+        raise _write_error(folder, error) from error
 
 
 def load_best(folder: Path, epoch: int) -> dict[str, torch.Tensor]:
     """The averaged weights of the best epoch."""
     try:
-        with safe_open(folder / _best(epoch), framework="pt") as file:
+        with safe_open(folder / _best_name(epoch), framework="pt") as file:
             return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError) as error:
         raise TrainingError(
-            f"the weights of the best epoch, '{_best(epoch)}', cannot be read", _AGAIN
+            f"the weights of the best epoch, '{_best_name(epoch)}', cannot be read", _TRAIN_AGAIN
         ) from error
 
 
-def drop_older(folder: Path, epoch: int) -> None:
-    """Remove the weights of epochs that are no longer the best."""
+def delete_older_best(folder: Path, epoch: int) -> None:
+    """Delete the averaged weights of all epochs but the best one, `epoch`."""
     for path in folder.glob("best-*.safetensors"):
-        if path.name != _best(epoch):
+        if path.name != _best_name(epoch):
             path.unlink(missing_ok=True)
 
 
-def _best(epoch: int) -> str:
+def _best_name(epoch: int) -> str:
     return f"best-{epoch}.safetensors"
 
 
-def _plain(tensors: Tensors) -> dict[str, torch.Tensor]:
+def _on_cpu(tensors: Tensors) -> dict[str, torch.Tensor]:
     return {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
 
 
-def _unwritten(folder: Path, error: Exception) -> TrainingError:
-    said = error.problem if isinstance(error, EnteronError) else f"{error}"
+def _write_error(folder: Path, error: Exception) -> TrainingError:
+    cause = error.problem if isinstance(error, EnteronError) else f"{error}"
     if not has_checkpoint(folder):
         return TrainingError(
-            f"the first checkpoint was not saved: {said}", "make room on the disk and run again"
+            f"the first checkpoint was not saved: {cause}", "free disk space and run again"
         )
-    last = read_progress(folder)
+    last = read_state(folder)
     return TrainingError(
-        f"a checkpoint was not saved: {said}",
-        f"make room on the disk and run again with --resume; the last one (epoch "
-        f"{last.epoch + 1}, after {last.batch} batches) is whole",
+        f"a checkpoint was not saved: {cause}",
+        f"free disk space and run again with --resume; the last checkpoint (epoch "
+        f"{last.epoch + 1}, after {last.batch} batches) is intact",
     )

@@ -1,4 +1,4 @@
-"""Features of the frozen regime: every study through the encoder once, views beside each other."""
+"""Batches of the frozen regime: features of every study, encoded once and stored."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,37 +19,84 @@ from enteron.training.options import TrainingOptions
 from enteron.training.sampling import Samples, StudySamples, seed_of
 
 PLAIN_VIEW = 0
-"""The view of the pictures as they are comes first."""
+"""The view without any change is the first one stored."""
 
 
 @dataclass(frozen=True)
-class StoredStudy:
-    """A study's features beside its samples."""
+class StudyFeatures:
+    """The stored features of a study with its samples."""
 
     samples: StudySamples
-    features: NDArray[np.floating]  # (stored frames, views, 512), in memory or mapped
+    features: NDArray[np.floating]  # (stored frames, views, 512), in memory or memory-mapped
     readable: NDArray[np.int64]  # rows that have features
 
 
-class StoredWindows:
-    """Windows straight from arrays.
+def store_features(
+    entry: Entry,
+    samples: StudySamples,
+    encoder: Encoder,
+    folder: Path,
+    options: TrainingOptions,
+    advance: Callable[[int], None],
+) -> StudyFeatures:
+    """Encode a study into the folder, or open what an earlier run stored there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    embeddings = embed_study(
+        entry.open(),
+        encoder,
+        folder / f"{entry.id}{SUFFIX}",
+        EmbedOptions(),  # the options of `enteron calibrate`, which can use the same files
+        advance,
+        views=stored_views(entry.id, options, encoder.preprocessing.size),
+    )
+    return StudyFeatures(samples, embeddings.features, embeddings.readable)
 
-    As when a study is scored, an unreadable frame counts as if it had not been stored: it is no
-    sample, and windows reach over it.
+
+def stored_views(study: str, options: TrainingOptions, size: int) -> Sequence[View]:
+    """The plain images, their mirror images, and the augmented views of the options."""
+    if options.views == 0:
+        return (PLAIN, FLIPPED)
+    augmentation = Augmentation(options.augmentation, size)
+    return (
+        PLAIN,
+        FLIPPED,
+        *(_augmented_view(augmentation, n, study, options) for n in range(options.views)),
+    )
+
+
+def _augmented_view(
+    augmentation: Augmentation, number: int, study: str, options: TrainingOptions
+) -> View:
+    """One draw for all frames of a study, so that any three of them form a clip."""
+    seed = seed_of(options.seed, "view", number, study)
+    options_hash = seed_of(options.augmentation.model_dump_json()) % 16**6
+
+    def change(squares: Squares, frames: NDArray[np.int64]) -> Squares:
+        return augmentation(torch.from_numpy(squares), seed).numpy()
+
+    return View(f"augmented-{options_hash:06x}-{options.seed}-{number}", change)
+
+
+class FeatureSource:
+    """Windows of stored features.
+
+    An unreadable frame is treated as if it had not been stored, as in scoring: it is not a sample,
+    and the windows of its neighbours skip it.
     """
 
-    def __init__(self, studies: Sequence[StoredStudy], frames: int, step: int) -> None:
+    def __init__(self, studies: Sequence[StudyFeatures], frames: int, step: int) -> None:
         for study in studies:
             _require_fit(study)
         self._features = [study.features for study in studies]
-        self.samples = Samples([study.samples.readable(study.readable) for study in studies])
-        stored = [
+        self.samples = Samples([study.samples.restricted_to(study.readable) for study in studies])
+        # Rows of `clip_rows` count readable frames; these are rows of the stored arrays.
+        stored_rows = [
             study.readable[rows]
             for study, rows in zip(
                 studies, _by_study(self.samples, clip_rows(self.samples, frames, step)), strict=True
             )
         ]
-        self._rows = np.concatenate([np.empty((0, frames), np.int64), *stored])  # in the arrays
+        self._rows = np.concatenate([np.empty((0, frames), np.int64), *stored_rows])
         self.unreadable = {
             (study.samples.study, int(study.samples.stored[row]))
             for study in studies
@@ -57,7 +104,7 @@ class StoredWindows:
         }
 
     def batches(self, draws: Sequence[Draw]) -> Iterator[Batch]:
-        """A batch for every draw; a seed chooses among the stored views."""
+        """A batch for every draw; a sample's seed selects one of the stored views."""
         for draw in draws:
             windows = torch.from_numpy(self._windows(draw))
             yield Batch(draw.samples, windows, targets_of(self.samples, draw.samples))
@@ -68,17 +115,17 @@ class StoredWindows:
     def _windows(self, draw: Draw) -> NDArray[np.float32]:
         """(n, frames, 512), gathered study by study."""
         rows = self._rows[draw.samples]
-        made = np.empty((*rows.shape, self._features[0].shape[2]), np.float32)
-        place = self.samples.study[draw.samples]
-        for number in np.unique(place):
-            mine = np.flatnonzero(place == number)
-            features = self._features[number]
+        windows = np.empty((*rows.shape, self._features[0].shape[2]), np.float32)
+        study_index = self.samples.study_index[draw.samples]
+        for index in np.unique(study_index):
+            in_study = np.flatnonzero(study_index == index)
+            features = self._features[index]
             if draw.seeds is None:
-                view = np.full(mine.size, PLAIN_VIEW)
+                view = np.full(in_study.size, PLAIN_VIEW)
             else:
-                view = draw.seeds[mine] % features.shape[1]
-            made[mine] = features[rows[mine], view[:, None]]
-        return made
+                view = draw.seeds[in_study] % features.shape[1]
+            windows[in_study] = features[rows[in_study], view[:, None]]
+        return windows
 
 
 def _by_study(samples: Samples, rows: NDArray[np.int64]) -> list[NDArray[np.int64]]:
@@ -86,56 +133,10 @@ def _by_study(samples: Samples, rows: NDArray[np.int64]) -> list[NDArray[np.int6
     return np.split(rows, borders)
 
 
-def _require_fit(stored: StoredStudy) -> None:
-    if len(stored.features) != stored.samples.stored.size:
+def _require_fit(study: StudyFeatures) -> None:
+    if len(study.features) != study.samples.stored.size:
         raise StudyError(
-            f"study {stored.samples.study} has {stored.samples.stored.size} frames, its stored "
-            f"features {len(stored.features)}",
+            f"study {study.samples.study} has {study.samples.stored.size} frames, but its stored "
+            f"features have {len(study.features)}",
             "delete the stored features of that study and run again",
         )
-
-
-def stored_study(
-    entry: Entry,
-    samples: StudySamples,
-    encoder: Encoder,
-    folder: Path,
-    options: TrainingOptions,
-    advance: Callable[[int], None],
-) -> StoredStudy:
-    """A study's features, made now or found in the folder."""
-    folder.mkdir(parents=True, exist_ok=True)
-    found = embed_study(
-        entry.open(),
-        encoder,
-        folder / f"{entry.id}{SUFFIX}",
-        EmbedOptions(),  # the same as for reading, so that stores can be shared
-        advance,
-        views=study_views(entry.id, options, encoder.preprocessing.size),
-    )
-    return StoredStudy(samples, found.features, found.readable)
-
-
-def study_views(study: str, options: TrainingOptions, size: int) -> Sequence[View]:
-    """The pictures as they are, their mirror images, and the augmented views of the options."""
-    if options.views == 0:
-        return (PLAIN, FLIPPED)
-    augmentation = Augmentation(options.augmentation, size)
-    return (
-        PLAIN,
-        FLIPPED,
-        *(_augmented(augmentation, number, study, options) for number in range(options.views)),
-    )
-
-
-def _augmented(
-    augmentation: Augmentation, number: int, study: str, options: TrainingOptions
-) -> View:
-    """One draw for all frames of a study, so that any three of them make a clip."""
-    draw = seed_of(options.seed, "view", number, study)
-    how = seed_of(options.augmentation.model_dump_json()) % 16**6
-
-    def change(squares: Squares, frames: NDArray[np.int64]) -> Squares:
-        return augmentation(torch.from_numpy(squares), draw).numpy()
-
-    return View(f"augmented-{how:06x}-{options.seed}-{number}", change)

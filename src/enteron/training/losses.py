@@ -1,4 +1,4 @@
-"""What training minimises (paper, sections 2.4 to 2.7): pure functions of tensors."""
+"""The training objective (paper, sections 2.4 to 2.7) as pure functions of tensors."""
 
 from dataclasses import dataclass
 
@@ -7,18 +7,16 @@ from torch.nn import functional
 
 from enteron.training.options import LossOptions
 
-GAMMA_POSITIVE = 1.0
-GAMMA_NEGATIVE = 4.0
-MARGIN = 0.05
 LARGEST_WEIGHT = 50.0
+_PAPER = LossOptions()
 
 
 @dataclass(frozen=True)
 class Losses:
-    """What is minimised, in two weighted sums, and its parts before weighting. Scalars."""
+    """The objective as two weighted sums, and its four terms before weighting. All are scalars."""
 
-    data: torch.Tensor  # what depends on the batch: classification and contrastive
-    structure: torch.Tensor  # what depends on the weights alone: orthogonality and angular
+    data: torch.Tensor  # depends on the batch: weighted classification and contrastive
+    structure: torch.Tensor  # depends on the weights only: weighted orthogonality and angular
     classification: torch.Tensor
     contrastive: torch.Tensor
     orthogonality: torch.Tensor
@@ -31,7 +29,7 @@ class Losses:
 
 
 def smooth_labels(targets: torch.Tensor, smoothing: float) -> torch.Tensor:
-    """Targets as y (1 - e) + (1 - y) e (decision 12)."""
+    """Y (1 - e) + (1 - y) e (decision 12)."""
     return targets * (1 - smoothing) + (1 - targets) * smoothing
 
 
@@ -39,16 +37,16 @@ def asymmetric_focal(
     logits: torch.Tensor,
     targets: torch.Tensor,
     *,
-    gamma_positive: float = GAMMA_POSITIVE,
-    gamma_negative: float = GAMMA_NEGATIVE,
-    margin: float = MARGIN,
+    gamma_positive: float = _PAPER.gamma_positive,
+    gamma_negative: float = _PAPER.gamma_negative,
+    margin: float = _PAPER.margin,
 ) -> torch.Tensor:
     """Asymmetric focal loss, mean over batch and labels (paper, section 2.5; decision 10).
 
     With p = sigmoid(logit) and q = max(p - margin, 0):
-    -y (1 - p)^gamma+ log(p) - (1 - y) q^gamma- log(1 - q). Soft targets weigh the two terms.
+    -y (1 - p)^gamma+ log(p) - (1 - y) q^gamma- log(1 - q). Soft targets weight the two terms.
     """
-    logits = _at_least_single(logits)
+    logits = _at_least_float32(logits)
     targets = targets.to(logits.dtype)
     shifted = (torch.sigmoid(logits) - margin).clamp(min=0)
     # logsigmoid stays finite where log(sigmoid) would be minus infinity.
@@ -60,7 +58,7 @@ def asymmetric_focal(
 def positive_weights(positives: torch.Tensor, samples: int) -> torch.Tensor:
     """w_c = min(N_neg / N_pos, 50), at least 1, from counts per label (decision 11).
 
-    A label without any positive gets the largest weight: the limit of ever fewer positives.
+    A label without positives gets the largest weight, the limit for few positives.
     """
     positives = positives.to(torch.get_default_dtype())
     ratio = (samples - positives) / positives.clamp(min=1)
@@ -72,7 +70,7 @@ def contrastive_loss(
     logits: torch.Tensor, targets: torch.Tensor, weights: torch.Tensor
 ) -> torch.Tensor:
     """Cross-entropy of the contrastive logits, positives weighted per label (decision 11)."""
-    logits = _at_least_single(logits)
+    logits = _at_least_float32(logits)
     return functional.binary_cross_entropy_with_logits(
         logits, targets.to(logits.dtype), pos_weight=weights.to(logits.dtype)
     )
@@ -83,13 +81,13 @@ def orthogonality(anatomy: torch.Tensor, hidden: torch.Tensor) -> torch.Tensor:
 
     `anatomy` (8, 512) and `hidden` (256, 512 or more), of which the first columns belong to x.
     """
-    overlap = _at_least_single(anatomy) @ _at_least_single(hidden[:, : anatomy.shape[1]]).T
+    overlap = _at_least_float32(anatomy) @ _at_least_float32(hidden[:, : anatomy.shape[1]]).T
     return torch.linalg.vector_norm(overlap)
 
 
 def angular_separation(prototypes: torch.Tensor) -> torch.Tensor:
     """Mean squared cosine over all ordered pairs of different prototypes (C, d) (paper, eq. 6)."""
-    directions = functional.normalize(_at_least_single(prototypes), dim=1)
+    directions = functional.normalize(_at_least_float32(prototypes), dim=1)
     count = len(directions)
     cosines = directions @ directions.T
     pairs = cosines - torch.diag_embed(cosines.diagonal())
@@ -106,14 +104,13 @@ def total_loss(
     hidden: torch.Tensor,
     prototypes: torch.Tensor | None,
     smoothing: float = 0.0,
-    options: LossOptions | None = None,
+    options: LossOptions = _PAPER,
 ) -> Losses:
     """L = L_cls + 0.4 L_con + 0.01 L_orth + 0.05 L_ang (paper, section 2.7).
 
-    Logits and targets are (n, 17). `smoothing` is the options' in training, 0 at validation, and
-    touches L_cls only (decision 12). A path that the network lacks (None) adds nothing.
+    Logits and targets are (n, 17). `smoothing` applies to L_cls only (decision 12): the options'
+    value in training, 0 in validation. A path that the network does not have (None) adds 0.
     """
-    options = options or LossOptions()
     classification = asymmetric_focal(
         logits,
         smooth_labels(targets, smoothing),
@@ -121,22 +118,22 @@ def total_loss(
         gamma_negative=options.gamma_negative,
         margin=options.margin,
     )
-    nothing = classification.new_zeros(())
+    zero = classification.new_zeros(())
     contrast = (
-        nothing if contrastive is None else contrastive_loss(contrastive, targets, positive_weight)
+        zero if contrastive is None else contrastive_loss(contrastive, targets, positive_weight)
     )
     overlap = orthogonality(anatomy, hidden)
-    likeness = nothing if prototypes is None else angular_separation(prototypes)
+    separation = zero if prototypes is None else angular_separation(prototypes)
     return Losses(
         data=options.classification * classification + options.contrastive * contrast,
-        structure=options.orthogonality * overlap + options.angular * likeness,
+        structure=options.orthogonality * overlap + options.angular * separation,
         classification=classification,
         contrastive=contrast,
         orthogonality=overlap,
-        angular=likeness,
+        angular=separation,
     )
 
 
-def _at_least_single(values: torch.Tensor) -> torch.Tensor:
-    """Half precision becomes float32: powers and logarithms of small numbers need it."""
+def _at_least_float32(values: torch.Tensor) -> torch.Tensor:
+    """Convert half precision: powers and logarithms of small numbers need float32."""
     return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values

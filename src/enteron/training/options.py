@@ -1,4 +1,7 @@
-"""What a training is: every number of the paper as a default, each explained where it is set."""
+"""Options of a training, and the packaged recipes that set them.
+
+Defaults are the paper's numbers. Each option is explained where it is declared.
+"""
 
 import tomllib
 from importlib.resources import files
@@ -18,38 +21,39 @@ class DataOptions(Options):
     """Which frames of which studies train and validate."""
 
     stride: int = Field(default=5, ge=1)
-    """Every how many-th labelled row is a sample; a sample's neighbours are stored frames still."""
+    """Every how many-th labelled frame is a sample. The other frames of its clip are its stored
+    neighbours, whatever the stride."""
     validation: float = Field(default=0.15, gt=0, lt=1)
-    """Share of the studies that validate, where no split is given."""
+    """Share of the studies that validate, if no split file is given."""
     keep_squares: bool = False
-    """Whether the full regime keeps decoded pictures beside its features (150 kB each at 224), so
-    that no picture is decoded twice."""
+    """Whether the full regime stores resized images beside the features (150 kB each at 224
+    pixels), so that no image is decoded twice."""
     test: float = Field(default=0.0, ge=0, lt=1)
-    """Share of the studies that are put aside, where no split is given."""
+    """Share of the studies that neither train nor validate, if no split file is given."""
 
 
 class SamplerOptions(Options):
     """Which samples an epoch draws."""
 
     balanced: bool = True
-    """Frames of rare labels more often, with replacement (decision 15); off is a shuffle."""
+    """True: with replacement, frames of rare labels more often (decision 15). False: a shuffle."""
     samples: int | None = Field(default=None, ge=1)
-    """Draws of an epoch; none means as many as there are samples."""
+    """Draws per epoch; None: as many as there are samples."""
 
 
 class AugmentationOptions(Options):
-    """Random changes of a clip, one draw for all its frames (paper, section 2.6; decision 14)."""
+    """Random changes of a clip, drawn once for all its frames (paper, section 2.6; decision 14)."""
 
     enabled: bool = True
-    """Whether the full regime changes its clips. The frozen regime stores changed `views`."""
+    """Whether the full regime augments its clips. The frozen regime stores augmented `views`."""
     scale: tuple[float, float] = (0.7, 1.0)
-    """Share of the area that a random crop keeps, least and most."""
+    """Smallest and largest share of the area that a random crop keeps."""
     ratio: tuple[float, float] = (0.9, 1.1)
-    """Width to height of that crop."""
+    """Smallest and largest ratio of width to height of that crop."""
     horizontal: float = Field(default=0.5, ge=0, le=1)
-    """Chance of exchanging left and right."""
+    """Probability of a left-right flip."""
     vertical: float = Field(default=0.3, ge=0, le=1)
-    """Chance of exchanging top and bottom."""
+    """Probability of a top-bottom flip."""
     brightness: float = Field(default=0.3, ge=0)
     """Largest relative change."""
     contrast: float = Field(default=0.3, ge=0)
@@ -57,18 +61,18 @@ class AugmentationOptions(Options):
     saturation: float = Field(default=0.2, ge=0)
     """Largest relative change."""
     hue: float = Field(default=0.05, ge=0, le=0.5)
-    """Largest turn of the colour circle, 1 being all of it."""
+    """Largest shift, as a share of the colour circle."""
     grayscale: float = Field(default=0.05, ge=0, le=1)
-    """Chance of losing all colour."""
+    """Probability of removing all colour."""
     rotation: float = Field(default=15.0, ge=0, le=180)
-    """Largest turn in degrees."""
+    """Largest rotation in degrees."""
     erasing: float = Field(default=0.2, ge=0, le=1)
-    """Chance of blanking a rectangle."""
+    """Probability of blanking a rectangle."""
     erased: tuple[float, float] = (0.02, 0.15)
-    """Share of the area that it covers, least and most."""
+    """Smallest and largest share of the area that the rectangle covers."""
 
     @model_validator(mode="after")
-    def _ordered(self) -> Self:
+    def _check_ranges(self) -> Self:
         for name in ("scale", "ratio", "erased"):
             low, high = getattr(self, name)
             if not 0 < low <= high:
@@ -86,21 +90,21 @@ class LossOptions(Options):
     contrastive: float = Field(default=0.4, ge=0)
     """Weight of the contrastive path's cross-entropy."""
     orthogonality: float = Field(default=0.01, ge=0)
-    """Weight of the overlap of anatomy and pathology weights."""
+    """Weight of the overlap between anatomy and pathology weights."""
     angular: float = Field(default=0.05, ge=0)
-    """Weight of the prototypes' likeness to each other."""
+    """Weight of the angular separation of the prototypes."""
     gamma_positive: float = Field(default=1.0, ge=0)
-    """How much a positive that is already right counts less."""
+    """Focusing exponent of positives: the larger, the less a well classified positive counts."""
     gamma_negative: float = Field(default=4.0, ge=0)
-    """The same for negatives. Both gammas and the margin at 0 make plain cross-entropy."""
+    """Focusing exponent of negatives. Both exponents and the margin at 0 give cross-entropy."""
     margin: float = Field(default=0.05, ge=0, lt=1)
-    """Negatives below this probability cost nothing."""
+    """Negatives below this probability have no loss."""
     smoothing: float = Field(default=0.05, ge=0, lt=0.5)
-    """Label smoothing, inside the classification loss only (decision 12)."""
+    """Label smoothing, in the classification loss only (decision 12)."""
 
 
 class OptimiserOptions(Options):
-    """AdamW in two groups (paper, section 2.7; decisions 16 and 18)."""
+    """AdamW with two parameter groups (paper, section 2.7; decisions 16 and 18)."""
 
     backbone_rate: float = Field(default=9e-5, gt=0)
     """Largest learning rate of the image trunk and its projection."""
@@ -109,7 +113,7 @@ class OptimiserOptions(Options):
     decay: float = Field(default=5e-4, ge=0)
     """Weight decay."""
     betas: tuple[float, float] = (0.9, 0.999)
-    """Decay of the two moments."""
+    """Decay rates of the two moment estimates."""
     clip: float = Field(default=1.0, gt=0)
     """Largest norm of the gradient."""
 
@@ -118,7 +122,7 @@ class ScheduleOptions(Options):
     """One cycle of the learning rate, set at every step (decision 16)."""
 
     rise: float = Field(default=0.15, ge=0, lt=1)
-    """Share of all steps in which the rate rises; then it falls, both along a cosine."""
+    """Share of all steps in which the rate rises; then it falls. Both along a cosine."""
     start: float = Field(default=10.0, ge=1)
     """The first rate is the largest divided by this."""
     end: float = Field(default=100.0, ge=1)
@@ -126,10 +130,11 @@ class ScheduleOptions(Options):
 
 
 class TrainingOptions(Options):
-    """The paper's training by default."""
+    """A training; the paper's by default."""
 
     regime: Regime = "full"
-    """`full` trains the backbone too; `frozen` stores its features once and trains the rest."""
+    """`full` trains the backbone and the head. `frozen` leaves the backbone as it was pretrained,
+    stores its features once and trains the head on them."""
     model: ModelOptions = ModelOptions()
     """The network."""
     data: DataOptions = DataOptions()
@@ -137,11 +142,11 @@ class TrainingOptions(Options):
     sampler: SamplerOptions = SamplerOptions()
     """What an epoch draws."""
     augmentation: AugmentationOptions = AugmentationOptions()
-    """Random changes of the pictures."""
+    """Random changes of the images."""
     views: int = Field(default=0, ge=0)
     """Augmented copies of every study that the frozen regime stores beside the plain one."""
     mixup: float = Field(default=0.3, ge=0)
-    """Alpha of temporal mixup (decision 13); 0 is without."""
+    """Alpha of temporal mixup (decision 13); 0: no mixup."""
     losses: LossOptions = LossOptions()
     """The objective."""
     optimiser: OptimiserOptions = OptimiserOptions()
@@ -149,29 +154,29 @@ class TrainingOptions(Options):
     schedule: ScheduleOptions = ScheduleOptions()
     """The learning rate over the steps."""
     ema: float = Field(default=0.999, ge=0, lt=1)
-    """Decay of the moving average of weights and buffers (decision 17); 0 is without."""
+    """Decay of the exponential moving average of weights and buffers (decision 17); 0: none."""
     ema_rise: bool = False
-    """Whether the decay rises to that as (1 + t) / (10 + t) over steps t: a short training's
-    average would otherwise be mostly its random start."""
+    """Whether the decay rises to `ema` as (1 + t) / (10 + t) over steps t. Otherwise the average
+    of a short training consists mostly of its random initial weights."""
     epochs: int = Field(default=5, ge=1)
-    """Times that an epoch's draws are made."""
+    """Number of epochs."""
     patience: int | None = Field(default=None, ge=1)
-    """Epochs without a better validation after which training stops; none means never."""
+    """Epochs without a better validation after which training stops; None: it never stops early."""
     batch: int = Field(default=128, ge=2)
-    """Clips of one backward pass, over all processes together."""
+    """Clips per backward pass, over all processes together."""
     accumulate: int = Field(default=1, ge=1)
-    """Backward passes of one step."""
+    """Backward passes per step of the optimiser."""
     precision: Precision = "fp16"
-    """Of a GPU's forward pass, fp16 with scaled gradients. A CPU always computes in fp32."""
+    """Precision of the forward pass on a GPU; fp16 scales gradients. A CPU always uses fp32."""
     workers: int = Field(default=8, ge=0)
-    """Processes that read pictures, for each training process; 0 reads in the same one."""
+    """Processes that read images, per training process; 0: the training process reads itself."""
     checkpoint_steps: int = Field(default=500, ge=1)
     """Steps between checkpoints, besides the one after every epoch."""
     seed: int = Field(default=42, ge=0)
-    """Everything random follows from it."""
+    """Seed of everything random."""
 
     @model_validator(mode="after")
-    def _agree(self) -> Self:
+    def _check_contradictions(self) -> Self:
         if self.regime == "full" and self.views:
             raise ValueError("views belong to the frozen regime; full augments every clip anew")
         if not (self.losses.classification or self.losses.contrastive):
@@ -182,21 +187,21 @@ class TrainingOptions(Options):
 RecipeName = Literal["paper", "lite"]
 
 
-def recipe(name: RecipeName, changes: Path | None = None, **more: Any) -> TrainingOptions:
-    """A recipe; a TOML file overrides what it names, and `more` overrides single options."""
+def recipe(name: RecipeName, changes: Path | None = None, **overrides: Any) -> TrainingOptions:
+    """A packaged recipe; a TOML file overrides the options it names, then `overrides` do."""
     text = (files("enteron") / "recipes" / f"{name}.toml").read_text(encoding="utf-8")
     table, source = tomllib.loads(text), f"{name}.toml"
     if changes is not None:
-        table, source = _merged(table, read_toml(changes)), changes.name
-    return make_options(TrainingOptions, _merged(table, more), source)
+        table, source = _merge(table, read_toml(changes)), changes.name
+    return make_options(TrainingOptions, _merge(table, overrides), source)
 
 
-def _merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
-    """One table over another; tables inside are merged in turn, everything else is replaced."""
-    made = dict(below)
-    for name, value in above.items():
-        inner = made.get(name)
-        if isinstance(value, dict) and isinstance(inner, dict):
-            value = _merged(inner, value)
-        made[name] = value
-    return made
+def _merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """`base` with `changes` applied; nested tables are merged, other values are replaced."""
+    merged = dict(base)
+    for name, value in changes.items():
+        current = merged.get(name)
+        if isinstance(value, dict) and isinstance(current, dict):
+            value = _merge(current, value)
+        merged[name] = value
+    return merged

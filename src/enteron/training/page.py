@@ -1,4 +1,4 @@
-"""`training.html`: what a person sees of a training, in one file that needs nothing else."""
+"""What a person looks at: `training.html`, a page that needs no other file, and TensorBoard."""
 
 import io
 import math
@@ -13,64 +13,108 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from enteron.calibration.calibration import Calibration, Reliability, calibrated
-from enteron.fitting.frames import fit_calibration
-from enteron.fitting.labelled import Labelled
+from enteron import __version__
+from enteron.calibration.calibration import Reliability
 from enteron.labels import COLOURS, LABELS, REGIONS
-from enteron.metrics.frames import FrameMetrics, frame_metrics
-from enteron.training.checkpoint import EpochRecord, History
-from enteron.training.loop import Step, Validation
-from enteron.training.sampling import Samples
-from enteron.types import FrameAxis, Scores
+from enteron.training.loop import Step, TrainingListener
+from enteron.training.results import CalibratedResults, EpochRecord, History, Validation
 
-_NEVER = 2.0  # a threshold that no probability reaches
+_COLUMNS = ("ap", "auc", "f1", "precision", "recall")
 
 
 @dataclass(frozen=True)
-class Judgement:
-    """Of the best epoch's averaged weights."""
+class TrainingReport:
+    """What the page shows."""
 
-    metrics: FrameMetrics  # calibrated, at each label's own threshold (the paper's Table 2)
-    calibration: Calibration
-    confusion: NDArray[np.int64]  # (5, 5) frames by true region and most probable region
+    facts: dict[str, str]
+    history: History
+    results: CalibratedResults
+    prototypes: NDArray[np.float32] | None  # (17, 512)
+    counts: NDArray[np.int64]  # (17,) training frames that show each label
+    oversampling: NDArray[np.float64]  # (17,) as `sampling.oversampling` defines it
+    split: str  # hash
 
 
-def judgement(samples: Samples, validation: Validation) -> Judgement:
-    """Calibrate on the validation studies, as the paper does, and compare with their labels."""
-    studies = _studies(samples, validation)
-    calibration = fit_calibration(studies)
-    scores = np.concatenate([calibrated(study.scores, calibration.paper) for study in studies])
-    truth = np.concatenate([study.truth for study in studies])
-    chosen = (calibration.paper.thresholds[label] for label in LABELS)
-    thresholds = np.array([_NEVER if t is None else t for t in chosen], dtype=np.float32)
-    return Judgement(
-        frame_metrics(truth, scores, thresholds), calibration, confusion(truth, scores)
+def training_page(report: TrainingReport) -> str:
+    """`training.html` as text."""
+    from jinja2 import Environment
+    from markupsafe import Markup
+
+    template = (files("enteron") / "training" / "training.html.j2").read_text(encoding="utf-8")
+    history, results = report.history, report.results
+    paper, likelihood = results.calibration.paper, results.calibration.likelihood
+    assert paper.before is not None
+    assert likelihood.after is not None
+    prototypes = report.prototypes
+    values: dict[str, Any] = {
+        "facts": report.facts.items(),
+        "epochs": [
+            {"best": record == history.best, "cells": epoch_cells(record)}
+            for record in history.epochs
+        ],
+        "labels": [
+            {"label": label, "colour": COLOURS[label], "cells": label_cells(report, column)}
+            for column, label in enumerate(LABELS)
+        ],
+        "means": mean_rows(results),
+        "paper_temperature": f"{paper.temperature:g}",
+        "likelihood_temperature": f"{likelihood.temperature:.2f}",
+        "version": __version__,
+        "split": report.split,
+        # Our own figures are inserted as markup; everything else is escaped.
+        "curves": Markup(epoch_curves(history)),
+        "reliability": Markup(reliability_diagram(paper.before, likelihood.after)),
+        "confusion": Markup(confusion_matrix(results.confusion)),
+        "cosines": None if prototypes is None else Markup(cosine_matrix(prototypes)),
+    }
+    return Environment(autoescape=True).from_string(template).render(values)
+
+
+def epoch_cells(record: EpochRecord) -> list[str]:
+    """A row of the paper's Table 3, with three more columns."""
+    metrics = record.figures
+    numbers = (
+        record.train_loss,
+        record.val_loss,
+        metrics.macro_ap,
+        metrics.macro_ap_present,
+        metrics.macro_f1,
+        metrics.findings_ap,
+        metrics.region_accuracy,
     )
+    return [str(record.epoch), *(f"{number:.4f}" for number in numbers)]
 
 
-def confusion(truth: NDArray[np.bool_], scores: NDArray[np.floating]) -> NDArray[np.int64]:
-    """(5, 5) frames by true region (rows) and most probable region; frames with one region."""
-    count = len(REGIONS)
-    clear = truth[:, :count].sum(axis=1) == 1
-    true = truth[clear, :count].argmax(axis=1)
-    said = scores[clear, :count].argmax(axis=1)
-    return np.bincount(true * count + said, minlength=count**2).reshape(count, count)
+def label_cells(report: TrainingReport, column: int) -> list[str]:
+    """A row of the paper's Table 2, with the label's training frames and oversampling."""
+    metrics, factor = report.results.metrics, report.oversampling[column]
+    return [
+        *(_number(getattr(metrics, name)[column]) for name in _COLUMNS),
+        f"{metrics.support[column]:,}",
+        f"{report.counts[column]:,}",
+        "-" if math.isnan(factor) else f"{factor:.1f} times",
+    ]
 
 
-def _studies(samples: Samples, validation: Validation) -> list[Labelled]:
-    """The validation as scores of studies."""
-    made: list[Labelled] = []
-    place = samples.study[validation.samples]
-    for number in np.unique(place):
-        mine = place == number
-        study = samples.studies[number]
-        frames = study.stored[samples.row[validation.samples[mine]]]
-        scores = Scores(study.study, FrameAxis(frames), validation.scores[mine])
-        made.append(Labelled(scores, validation.truth[mine]))
-    return made
+def mean_rows(results: CalibratedResults) -> list[list[str]]:
+    """Macro means by both conventions for labels without positives (decision 31)."""
+    metrics = results.metrics
+    return [
+        ["Mean of all 17", *(_number(metrics.macro(n, "zero")) for n in _COLUMNS), "", "", ""],
+        [
+            "Mean of those with frames",
+            *(_number(metrics.macro(n, "left out")) for n in _COLUMNS),
+            *("", "", ""),
+        ],
+    ]
 
 
-_QUIET: dict[Any, Any] = {
+def _number(value: float) -> str:
+    """Three digits, or a dash where the value is undefined."""
+    return "-" if math.isnan(value) else f"{value:.3f}"
+
+
+_STYLE: dict[Any, Any] = {
     "font.size": 9,
     "font.family": "sans-serif",
     "axes.spines.top": False,
@@ -79,14 +123,14 @@ _QUIET: dict[Any, Any] = {
     "axes.titlesize": 9,
     "axes.titlelocation": "left",
     "legend.frameon": False,
-    "svg.fonttype": "none",  # text stays text
-    "svg.hashsalt": "enteron",  # the same picture has the same bytes
+    "svg.fonttype": "none",  # text stays selectable
+    "svg.hashsalt": "enteron",  # the same figure has the same bytes
 }
 BLUE, ORANGE, GREY = "#3a6fd8", "#e07b00", "#9a9a9a"
 
 
-def curves(history: History) -> str:
-    """Losses and figures by epoch, the best epoch marked."""
+def epoch_curves(history: History) -> str:
+    """Losses and validation metrics by epoch, with the best epoch marked."""
     epochs = [record.epoch for record in history.epochs]
     best = history.best
     assert best is not None
@@ -99,7 +143,7 @@ def curves(history: History) -> str:
         lines = (
             ("mAP", [r.figures.macro_ap for r in history.epochs], BLUE),
             ("mAP, present labels", [r.figures.macro_ap_present for r in history.epochs], GREY),
-            ("macro F1", [r.figures.macro_f1 for r in history.epochs], ORANGE),
+            ("mean F1", [r.figures.macro_f1 for r in history.epochs], ORANGE),
         )
         _lines(axes[1], epochs, lines, "validation")
         axes[1].set_ylim(0, 1)
@@ -109,13 +153,16 @@ def curves(history: History) -> str:
         return _svg(figure)
 
 
-def reliability_panel(before: Reliability, after: Reliability) -> str:
-    """Share of true frames against the score, before and after calibration."""
+def reliability_diagram(before: Reliability, after: Reliability) -> str:
+    """Share of frames that show the label against the score, before and after calibration."""
     with _figure(3.4, 3.2, 1) as (figure, axes):
         axis = axes[0]
         axis.plot([0, 1], [0, 1], color="#bbbbbb", linewidth=1, linestyle=":")
-        for name, found, colour in (("as trained", before, GREY), ("calibrated", after, BLUE)):
-            bins = [b for b in found.bins if b.count]
+        for name, reliability, colour in (
+            ("as trained", before, GREY),
+            ("calibrated", after, BLUE),
+        ):
+            bins = [b for b in reliability.bins if b.count]
             axis.plot(
                 [b.score for b in bins],
                 [b.share for b in bins],
@@ -123,31 +170,31 @@ def reliability_panel(before: Reliability, after: Reliability) -> str:
                 marker="o",
                 markersize=3,
                 linewidth=1,
-                label=f"{name}, error {found.ece:.3f}",
+                label=f"{name}, error {reliability.ece:.3f}",
             )
-        axis.set(xlim=(0, 1), ylim=(0, 1), xlabel="score", ylabel="share that is true")
+        axis.set(xlim=(0, 1), ylim=(0, 1), xlabel="score", ylabel="share with the label")
         axis.legend(loc="upper left")
         return _svg(figure)
 
 
-def cosines_panel(prototypes: NDArray[np.float32]) -> str:
-    """Cosines of the prototypes (17, 512) with each other."""
+def cosine_matrix(prototypes: NDArray[np.float32]) -> str:
+    """Cosines between the prototypes (17, 512)."""
     unit = prototypes / np.linalg.norm(prototypes, axis=1, keepdims=True)
     cosines = unit @ unit.T
     with _figure(5.4, 4.6, 1) as (figure, axes):
         axis = axes[0]
         image = axis.imshow(cosines, cmap="RdBu_r", vmin=-1, vmax=1)
-        places = range(len(LABELS))
-        axis.set_xticks(places, LABELS, rotation=90, fontsize=7)
-        axis.set_yticks(places, LABELS, fontsize=7)
+        ticks = range(len(LABELS))
+        axis.set_xticks(ticks, LABELS, rotation=90, fontsize=7)
+        axis.set_yticks(ticks, LABELS, fontsize=7)
         _colour_labels(axis)
         axis.spines[:].set_visible(False)
         figure.colorbar(image, ax=axis, shrink=0.7).outline.set_visible(False)
         return _svg(figure)
 
 
-def confusion_panel(confusion: NDArray[np.int64]) -> str:
-    """Frames by true and most probable region, as shares of each true region."""
+def confusion_matrix(confusion: NDArray[np.int64]) -> str:
+    """Frames (5, 5) by true and most probable region, as shares of each true region."""
     total = confusion.sum(axis=1, keepdims=True)
     shares = confusion / np.maximum(total, 1)
     with _figure(4.2, 3.4, 1) as (figure, axes):
@@ -188,17 +235,17 @@ def _colour_labels(axis: Any) -> None:
 
 @contextmanager
 def _figure(width: float, height: float, columns: int) -> Iterator[tuple[Any, Any]]:
-    """A figure that needs no display and leaves nothing behind."""
+    """A figure that needs no display and leaves matplotlib's settings unchanged."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
-    with mpl.rc_context(_QUIET):
+    with mpl.rc_context(_STYLE):
         figure = Figure(figsize=(width, height), layout="constrained")
         yield figure, figure.subplots(1, columns, squeeze=False)[0]
 
 
 def _svg(figure: Any) -> str:
-    """The figure as an element of a page."""
+    """The figure as an <svg> element."""
     content = io.StringIO()
     figure.savefig(
         content, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type"))
@@ -207,116 +254,26 @@ def _svg(figure: Any) -> str:
     return text[text.index("<svg") :]
 
 
-_COLUMNS = ("ap", "auc", "f1", "precision", "recall")
-
-
-@dataclass(frozen=True)
-class Lesson:
-    """What the page tells."""
-
-    facts: dict[str, str]
-    history: History
-    judgement: Judgement
-    prototypes: NDArray[np.float32] | None  # (17, 512)
-    counts: NDArray[np.int64]  # (17,) training frames that show each label
-    oversampling: NDArray[np.float64]  # (17,)
-    split: str
-
-
-def page(lesson: Lesson) -> str:
-    """The page as text."""
-    from jinja2 import Environment
-    from markupsafe import Markup
-
-    template = (files("enteron") / "training" / "training.html.j2").read_text(encoding="utf-8")
-    found, paper = lesson.judgement, lesson.judgement.calibration.paper
-    before, after = paper.before, found.calibration.likelihood.after
-    assert before is not None
-    assert after is not None
-    values: dict[str, Any] = {
-        "facts": lesson.facts.items(),
-        "epochs": [
-            {"best": record == lesson.history.best, "cells": epoch_cells(record)}
-            for record in lesson.history.epochs
-        ],
-        "labels": [
-            {"label": label, "colour": COLOURS[label], "cells": label_cells(lesson, column)}
-            for column, label in enumerate(LABELS)
-        ],
-        "means": mean_rows(found),
-        "temperature": f"{paper.temperature:g}",
-        "version": version("enteron"),
-        "split": lesson.split,
-        # Pictures are our own markup; everything else is escaped.
-        "curves": Markup(curves(lesson.history)),
-        "reliability": Markup(reliability_panel(before, after)),
-        "confusion": Markup(confusion_panel(found.confusion)),
-        "cosines": None if lesson.prototypes is None else Markup(cosines_panel(lesson.prototypes)),
-    }
-    return Environment(autoescape=True).from_string(template).render(values)
-
-
-def epoch_cells(record: EpochRecord) -> list[str]:
-    """A row of the paper's Table 3, and three columns more."""
-    figures = record.figures
-    numbers = (
-        record.train_loss,
-        record.val_loss,
-        figures.macro_ap,
-        figures.macro_ap_present,
-        figures.macro_f1,
-        figures.findings_ap,
-        figures.region_accuracy,
-    )
-    return [str(record.epoch), *(f"{number:.4f}" for number in numbers)]
-
-
-def label_cells(lesson: Lesson, column: int) -> list[str]:
-    """A row of the paper's Table 2, and what the label was trained on."""
-    found = lesson.judgement.metrics
-    return [
-        *(shown(getattr(found, name)[column]) for name in _COLUMNS),
-        f"{found.support[column]:,}",
-        f"{lesson.counts[column]:,}",
-        "-" if math.isnan(lesson.oversampling[column]) else f"{lesson.oversampling[column]:.1f} x",
-    ]
-
-
-def mean_rows(judgement: Judgement) -> list[list[str]]:
-    """Macro means by both conventions for labels without positives (decision 31)."""
-    found = judgement.metrics
-    return [
-        ["Macro avg.", *(shown(found.macro(n, "zero")) for n in _COLUMNS), "", "", ""],
-        ["present labels", *(shown(found.macro(n, "left out")) for n in _COLUMNS), "", "", ""],
-    ]
-
-
-def shown(value: float) -> str:
-    """A figure, or a dash where it is not defined."""
-    return "-" if math.isnan(value) else f"{value:.3f}"
-
-
-class Board:
-    """Writes event files that `tensorboard --logdir` shows."""
+class TensorBoardWriter(TrainingListener):
+    """Writes event files for `tensorboard --logdir`."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def began(self, epoch: int, step: int, epochs: int, steps: int) -> None:
+    def on_start(self, epoch: int, step: int, epochs: int, steps: int) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
         self._steps = steps
-        # What a killed run wrote after its last checkpoint will be written again.
+        # Steps after the last checkpoint will run again: discard what a killed run wrote of them.
         self._writer = SummaryWriter(str(self._folder), purge_step=epoch * steps + step)
 
-    def stepped(self, step: Step) -> None:
-        at = step.overall
+    def on_step(self, step: Step) -> None:
         for name, value in step.losses.items():
-            self._writer.add_scalar(f"loss/{name}", value, at)
-        self._writer.add_scalar("step/learning rate", step.rate, at)
-        self._writer.add_scalar("step/gradient norm", step.norm, at)
+            self._writer.add_scalar(f"loss/{name}", value, step.overall)
+        self._writer.add_scalar("step/learning rate", step.rate, step.overall)
+        self._writer.add_scalar("step/gradient norm", step.norm, step.overall)
 
-    def judged(self, record: EpochRecord, best: bool, validation: Validation) -> None:
+    def on_epoch_end(self, record: EpochRecord, best: bool, validation: Validation) -> None:
         at = record.epoch * self._steps - 1
         self._writer.add_scalar("epoch/train loss", record.train_loss, at)
         self._writer.add_scalar("epoch/validation loss", record.val_loss, at)

@@ -1,4 +1,4 @@
-"""The full regime's source: clips of pictures, read and changed by worker processes."""
+"""Batches of the full regime: clips of images, read and augmented by worker processes."""
 
 import multiprocessing
 import zlib
@@ -20,14 +20,16 @@ from enteron.training.augmentation import Augmentation
 from enteron.training.batches import Batch, Draw, clip_rows, targets_of
 from enteron.training.sampling import Samples, seed_of
 
+PREFETCH = 2
+"""Batches that each worker prepares ahead."""
 _ABSENT = 0
 
 
-class Squares:
-    """A study's pictures as squares of bytes, kept in a file where one is given.
+class ImageCache:
+    """Resized images of a study, stored in a file if a folder is given.
 
-    Any number of processes may read and fill the file: a picture counts as kept once its checksum
-    stands beside it, so one that was half written, or lost with the power, is decoded again.
+    Any number of processes may read and fill the file. An image counts as stored once its checksum
+    is written; one that is only partly written, or damaged, is decoded again.
     """
 
     def __init__(self, study: Study, preprocessing: Preprocessing, folder: Path | None) -> None:
@@ -35,38 +37,38 @@ class Squares:
         self._preprocessing = preprocessing
         self._shape = (len(study), 3, preprocessing.size, preprocessing.size)
         self._path = None if folder is None else folder / f"{study.id}-{self._key()}.squares"
-        self._kept: tuple[NDArray[np.uint32], NDArray[np.uint8]] | None = None
+        self._arrays: tuple[NDArray[np.uint32], NDArray[np.uint8]] | None = None
 
     def read(self, row: int) -> torch.Tensor | None:
-        """The picture of a stored row (3, size, size), or None where it cannot be read."""
+        """The image (3, size, size) of a stored row, or None if it cannot be read."""
         if self._path is None:
-            return self._decoded(row)
-        sums, pixels = self._opened(self._path)
-        if sums[row] != _ABSENT:
-            square = np.array(pixels[row])
-            if _checksum(square) == sums[row]:
-                return torch.from_numpy(square)
-        made = self._decoded(row)
-        if made is not None:
-            pixels[row] = made.numpy()
-            sums[row] = _checksum(pixels[row])  # after the pixels, which it vouches for
-        return made
+            return self._decode(row)
+        checksums, pixels = self._open(self._path)
+        if checksums[row] != _ABSENT:
+            stored = np.array(pixels[row])
+            if _checksum(stored) == checksums[row]:
+                return torch.from_numpy(stored)
+        image = self._decode(row)
+        if image is not None:
+            pixels[row] = image.numpy()
+            checksums[row] = _checksum(pixels[row])  # only after the pixels it covers
+        return image
 
     def close(self) -> None:
-        """Release what is open; a process that is started next opens its own."""
+        """Close the study and the file; a worker process that starts next opens its own."""
         self.study.close()
-        self._kept = None
+        self._arrays = None
 
-    def _decoded(self, row: int) -> torch.Tensor | None:
+    def _decode(self, row: int) -> torch.Tensor | None:
         image = self.study.frame(int(self.study.numbers[row])).image
         if image is None:
             return None
-        picture = torch.from_numpy(image).permute(2, 0, 1).unsqueeze(0)
-        return self._preprocessing.square(picture)[0].contiguous()
+        batch = torch.from_numpy(image).permute(2, 0, 1).unsqueeze(0)
+        return self._preprocessing.square(batch)[0].contiguous()
 
-    def _opened(self, path: Path) -> tuple[NDArray[np.uint32], NDArray[np.uint8]]:
-        """Checksums and pixels, mapped; the file takes room only as it is filled."""
-        if self._kept is None:
+    def _open(self, path: Path) -> tuple[NDArray[np.uint32], NDArray[np.uint8]]:
+        """Checksums and pixels, memory-mapped; the sparse file takes up space as it is filled."""
+        if self._arrays is None:
             count, size = self._shape[0], int(np.prod(self._shape))
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
@@ -75,32 +77,28 @@ class Squares:
             except OSError as error:
                 raise TrainingError(
                     f"'{path.name}' cannot be written ({error.strerror})",
-                    "make room for 150 kB a picture, or leave `keep_squares` out",
+                    "free 150 kB of disk space per image, or set `keep_squares` to false",
                 ) from error
-            sums = np.memmap(path, np.uint32, "r+", shape=(count,))
+            checksums = np.memmap(path, np.uint32, "r+", shape=(count,))
             pixels = np.memmap(path, np.uint8, "r+", offset=4 * count, shape=self._shape)
-            self._kept = sums, pixels
-        return self._kept
+            self._arrays = checksums, pixels
+        return self._arrays
 
     def _key(self) -> str:
-        """Of what the pixels depend on: another preprocessing or another study has another file."""
+        """Hash of preprocessing, frame numbers and file sizes: what the pixels depend on."""
         sizes = ",".join(map(str, self.study.file_stamps()[:, 0]))
         frames = ",".join(map(str, self.study.numbers))
         return f"{seed_of(self._preprocessing.hash(), frames, sizes):016x}"
 
 
-def _checksum(square: NDArray[np.uint8]) -> int:
-    """CRC-32, never 0, which stands for absence."""
-    return zlib.crc32(np.ascontiguousarray(square).data) or 1
-
-
-AHEAD = 2
-"""Batches that every worker prepares before they are asked for."""
+def _checksum(pixels: NDArray[np.uint8]) -> int:
+    """CRC-32, with 1 instead of 0, which marks an absent image."""
+    return zlib.crc32(np.ascontiguousarray(pixels).data) or 1
 
 
 @dataclass(frozen=True)
 class ClipOptions:
-    """How clips are made of a study's pictures."""
+    """How clips are made of a study's images."""
 
     frames: int
     step: int
@@ -108,17 +106,8 @@ class ClipOptions:
     augmentation: Augmentation | None
 
 
-@dataclass(frozen=True)
-class _Read:
-    """A worker's answer. Errors travel as values: torch cannot raise ours again by itself."""
-
-    clips: torch.Tensor  # (n, frames, 3, size, size) uint8
-    kept: torch.Tensor  # (n,) which of the draw they are
-    error: EnteronError | None = None
-
-
-class PictureClips:
-    """Clips of pictures. A sample with an unreadable frame in its clip is left out and counted."""
+class ClipSource:
+    """Clips of images. A sample with an unreadable frame in its clip is left out and counted."""
 
     def __init__(
         self,
@@ -126,105 +115,116 @@ class PictureClips:
         studies: Sequence[Study],
         options: ClipOptions,
         workers: int,
-        kept: Path | None = None,
+        cache: Path | None = None,
     ) -> None:
-        """`kept`: a folder for decoded pictures; none: they are decoded every time."""
+        """`cache`: folder for resized images; None: every image is decoded each time."""
         self.samples = samples
         self.unreadable: set[tuple[str, int]] = set()
-        self._squares = [Squares(study, options.preprocessing, kept) for study in studies]
+        self._images = [ImageCache(study, options.preprocessing, cache) for study in studies]
         self._rows = clip_rows(samples, options.frames, options.step)
         self._options = options
         self._workers = workers
 
     def batches(self, draws: Sequence[Draw]) -> Iterator[Batch]:
         """A batch for every draw, in order, read ahead by the workers."""
-        for squares in self._squares:
-            squares.close()  # an open video must not be shared between processes
-        reader = _Reader(self._squares, self.samples.study, self._rows, self._options, draws)
-        ahead = AHEAD if self._workers else None
-        # One item is a whole batch, so nothing is collated and little is sent between processes.
+        for images in self._images:
+            images.close()  # processes must not share an open video
+        clips = _ClipDataset(
+            self._images, self.samples.study_index, self._rows, self._options, draws
+        )
+        # One item is a complete batch, so nothing is collated and little passes between processes.
         loader = DataLoader(
-            reader,
+            clips,
             batch_size=None,
             num_workers=min(self._workers, max(len(draws), 1)),
-            prefetch_factor=ahead,
-            multiprocessing_context=_clean_processes() if self._workers and draws else None,
-            worker_init_fn=_begin if self._workers else None,
+            prefetch_factor=PREFETCH if self._workers else None,
+            multiprocessing_context=_forkserver() if self._workers and draws else None,
+            worker_init_fn=_limit_threads if self._workers else None,
         )
         for draw, read in zip(draws, loader, strict=True):
             if read.error is not None:
                 raise read.error
-            kept = read.kept.numpy()
-            for sample in np.setdiff1d(draw.samples, draw.samples[kept]):
-                study = self.samples.studies[self.samples.study[sample]].study
+            samples = draw.samples[read.kept.numpy()]
+            for sample in np.setdiff1d(draw.samples, samples):
+                study = self.samples.studies[self.samples.study_index[sample]].study
                 self.unreadable.add((study, self.samples.frame(int(sample))))
-            samples = draw.samples[kept]
             yield Batch(samples, read.clips, targets_of(self.samples, samples))
 
     def prepare(self, inputs: torch.Tensor) -> torch.Tensor:
-        """Bytes to the numbers that the backbone wants; (n, frames, 3, size, size)."""
+        """Normalise uint8 clips (n, frames, 3, size, size) for the backbone."""
         return self._options.preprocessing.normalise(inputs)
 
 
-class _Reader(Dataset[_Read]):
+@dataclass(frozen=True)
+class _ReadClips:
+    """What a worker returns. An error is a value, since torch cannot raise ours again."""
+
+    clips: torch.Tensor  # (n, frames, 3, size, size) uint8
+    kept: torch.Tensor  # (n,) their positions in the draw
+    error: EnteronError | None = None
+
+
+class _ClipDataset(Dataset[_ReadClips]):
     def __init__(
         self,
-        squares: Sequence[Squares],
-        study: NDArray[np.int64],  # (n,) of every sample
+        images: Sequence[ImageCache],
+        study_index: NDArray[np.int64],  # (n,) of every sample
         rows: NDArray[np.int64],  # (n, frames)
         options: ClipOptions,
         draws: Sequence[Draw],
     ) -> None:
-        self._squares, self._study, self._rows, self._options = squares, study, rows, options
-        self._draws = draws
+        self._images, self._study_index, self._rows = images, study_index, rows
+        self._options, self._draws = options, draws
 
     def __len__(self) -> int:
         return len(self._draws)
 
-    def __getitem__(self, number: int) -> _Read:
+    def __getitem__(self, number: int) -> _ReadClips:
         try:
             return self._read(self._draws[number])
         except EnteronError as error:
-            return _Read(torch.empty(0), torch.empty(0, dtype=torch.int64), error)
+            return _ReadClips(torch.empty(0), torch.empty(0, dtype=torch.int64), error)
 
-    def _read(self, draw: Draw) -> _Read:
+    def _read(self, draw: Draw) -> _ReadClips:
         options = self._options
-        rows, places = self._rows[draw.samples], self._study[draw.samples]
-        # Neighbouring samples of a validation share frames, and rare ones are drawn repeatedly.
-        squares: dict[tuple[int, int], torch.Tensor | None] = {}
+        rows, studies = self._rows[draw.samples], self._study_index[draw.samples]
+        # Each image once: neighbouring samples share frames, and rare ones are drawn repeatedly.
+        images: dict[tuple[int, int], torch.Tensor | None] = {}
         for study, row in {
-            (int(s), int(r)) for s, clip in zip(places, rows, strict=True) for r in clip
+            (int(s), int(r)) for s, clip in zip(studies, rows, strict=True) for r in clip
         }:
-            squares[study, row] = self._squares[study].read(row)
+            images[study, row] = self._images[study].read(row)
         clips: list[torch.Tensor] = []
         kept: list[int] = []
-        for place, study in enumerate(places):
-            frames = [squares[int(study), int(row)] for row in rows[place]]
-            whole = [frame for frame in frames if frame is not None]
-            if len(whole) < len(frames):
+        for position, study in enumerate(studies):
+            frames = [images[int(study), int(row)] for row in rows[position]]
+            readable = [frame for frame in frames if frame is not None]
+            if len(readable) < len(frames):
                 continue
-            clip = torch.stack(whole)
+            clip = torch.stack(readable)
             if options.augmentation is not None and draw.seeds is not None:
-                clip = options.augmentation(clip, int(draw.seeds[place]))
+                clip = options.augmentation(clip, int(draw.seeds[position]))
             clips.append(clip)
-            kept.append(place)
+            kept.append(position)
         size = options.preprocessing.size
         empty = torch.empty((0, options.frames, 3, size, size), dtype=torch.uint8)
-        return _Read(torch.stack(clips) if clips else empty, torch.tensor(kept, dtype=torch.int64))
+        return _ReadClips(
+            torch.stack(clips) if clips else empty, torch.tensor(kept, dtype=torch.int64)
+        )
 
 
-def _clean_processes() -> BaseContext:
-    """How workers are started: forked off a process without threads, not off this one.
+def _forkserver() -> BaseContext:
+    """Start workers from a server process without threads instead of forking this process.
 
-    Forking this process is torch's default, and the child of a process with threads may wait for
-    ever for a lock that one of them held. The server imports torch once: workers start at once.
+    A fork of a process with threads, torch's default, may wait forever for a lock that one of
+    these threads held. The server imports torch once, so workers start quickly.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])
     return context
 
 
-def _begin(worker: int) -> None:
-    """The workers already share out the cores."""
+def _limit_threads(worker: int) -> None:
+    """One thread per worker: the workers already use all cores."""
     cv2.setNumThreads(1)
     torch.set_num_threads(1)

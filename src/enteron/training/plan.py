@@ -1,4 +1,8 @@
-"""What is to be trained on what, checked before anything heavy is loaded."""
+"""The plan of a training: data, split, options and priors, checked before torch is loaded.
+
+A folder with a checkpoint folder holds a training that has started and not finished. The checkpoint
+folder keeps what such a training needs to resume: its options, its priors and its state.
+"""
 
 import shutil
 from collections.abc import Callable, Mapping
@@ -9,25 +13,110 @@ from enteron.datasets.galar import Entry, find_studies
 from enteron.datasets.splits import Split, load_split, save_split, seeded_split
 from enteron.errors import LabelError, StudyError, TrainingError
 from enteron.files import write_text
+from enteron.folders.model import (
+    CHECKPOINT,
+    FEATURES,
+    PRIORS,
+    RECORD,
+    SPLIT,
+    TRAINING,
+    TRAINING_OPTIONS,
+)
 from enteron.options import parse_json_options
-from enteron.training.company import Company
+from enteron.priors import Priors, load_priors, save_priors
+from enteron.progress import Progress
 from enteron.training.options import TrainingOptions
 from enteron.training.sampling import Samples, StudySamples, require_samples, study_samples
 
 
+@dataclass(frozen=True)
+class TrainingRequest:
+    """What the user asked for."""
+
+    root: Path
+    out: Path
+    options: TrainingOptions
+    split: Path | None = None  # None: a seeded split
+    features: Path | None = None  # folder for stored features; None: in the model folder
+    priors: Path | None = None  # priors for decoding with the model; None: the packaged ones
+    resume: bool = False
+
+
+@dataclass(frozen=True)
+class TrainingPlan:
+    """What will be trained, on which samples."""
+
+    request: TrainingRequest
+    studies: Mapping[str, Entry]
+    split: Split
+    priors: Priors | None
+    train: list[StudySamples]
+    val: list[StudySamples]
+
+    @property
+    def features(self) -> Path:
+        """The folder of stored features."""
+        return self.request.features or self.request.out / FEATURES
+
+
+def make_plan(request: TrainingRequest, progress: Progress) -> TrainingPlan:
+    """Find the studies, split them and read their labels; unusable input raises an error."""
+    priors = None if request.priors is None else load_priors(request.priors)
+    studies = usable_studies(request.root)
+    if request.resume and is_started(request.out):
+        split, priors = _started_with(request, priors)
+    else:
+        require_new_folder(request.out)
+        split = choose_split(studies, request.options, request.split)
+    stride = request.options.data.stride
+    count = len(split.train) + len(split.val)
+    with progress.task("Reading labels", count, "studies") as advance:
+        train = _read_samples(studies, split.train, stride, advance)
+        val = _read_samples(studies, split.val, stride, advance)
+    require_samples(Samples(train), "train")
+    require_samples(Samples(val), "val")
+    return TrainingPlan(request, studies, split, priors, train, val)
+
+
+def _started_with(request: TrainingRequest, priors: Priors | None) -> tuple[Split, Priors | None]:
+    """Split and priors of the started training; the request must not contradict it."""
+    out = request.out
+    options, split = load_started(out)
+    if request.split is not None and load_split(request.split).hash != split.hash:
+        raise TrainingError(
+            f"'{out.name}' is being trained on another split",
+            "leave out --split, or train into another folder",
+        )
+    requested = request.options.model_copy(update={"workers": options.workers})  # may differ
+    for name in TrainingOptions.model_fields:
+        if getattr(options, name) != getattr(requested, name):
+            raise TrainingError(
+                f"the training in '{out.name}' was started with another '{name}'",
+                "resume with the same options or with none, or train into another folder",
+            )
+    stored = out / CHECKPOINT / PRIORS
+    stored_priors = load_priors(stored) if stored.exists() else None
+    if priors is not None and priors != stored_priors:
+        raise TrainingError(
+            f"the training in '{out.name}' was started with other priors",
+            "leave out --priors, or train into another folder",
+        )
+    return split, stored_priors
+
+
 def usable_studies(root: Path) -> dict[str, Entry]:
-    """Studies that have images and labels; a root without any is refused with a guess at why."""
-    found = find_studies(root)
-    usable = {study: e for study, e in found.items() if e.images and e.labels}
+    """Studies that have images and labels; without any, the error says what is missing."""
+    studies = find_studies(root)
+    usable = {study: e for study, e in studies.items() if e.images and e.labels}
     if usable:
         return usable
-    if not found:
+    if not studies:
         raise StudyError(
             f"'{root.name}' holds no studies",
             "give a folder with studies of frames and a folder Labels",
         )
-    images = sum(entry.images is not None for entry in found.values())
-    labels = sum(entry.labels is not None for entry in found.values())
+    images = sum(entry.images is not None for entry in studies.values())
+    labels = sum(entry.labels is not None for entry in studies.values())
     if not labels:
         raise LabelError(
             f"'{root.name}' holds images of {images} studies and labels of none",
@@ -42,7 +131,7 @@ def usable_studies(root: Path) -> dict[str, Entry]:
 def choose_split(
     studies: Mapping[str, Entry], options: TrainingOptions, file: Path | None
 ) -> Split:
-    """The split of a file, or a seeded one; what it names must be there."""
+    """The split in the file, or a seeded one; all its studies must have images and labels."""
     if file is None:
         data = options.data
         split = seeded_split(studies, seed=options.seed, val=data.validation, test=data.test)
@@ -67,141 +156,76 @@ def choose_split(
     return split
 
 
-def read_part(
+def _read_samples(
     studies: Mapping[str, Entry],
     members: tuple[str, ...],
     stride: int,
     advance: Callable[[int], None],
 ) -> list[StudySamples]:
-    """The samples of some studies, labels joined with images by frame number."""
-    made: list[StudySamples] = []
+    """The samples of some studies; labels are joined with images by frame number."""
+    samples: list[StudySamples] = []
     for study in members:
-        made.append(study_samples(studies[study], stride))
+        samples.append(study_samples(studies[study], stride))
         advance(1)
-    return made
-
-
-RECORD = "model.json"  # as `enteron.model.folder`, which needs torch, names it
-SPLIT = "split.json"
-TRAINING = "training"
-CHECKPOINT = "checkpoint"
-FEATURES = "features"
-OPTIONS = "options.json"
+    return samples
 
 
 def is_finished(out: Path) -> bool:
-    """Whether a training ended here."""
+    """Whether the folder holds a finished training."""
     return (out / RECORD).exists() and not (out / CHECKPOINT).exists()
 
 
-def is_begun(out: Path) -> bool:
-    """Whether a training began here and did not end."""
-    return (out / CHECKPOINT / OPTIONS).exists()
+def is_started(out: Path) -> bool:
+    """Whether the folder holds a training that started and did not finish."""
+    return (out / CHECKPOINT / TRAINING_OPTIONS).exists()
 
 
-def require_new(out: Path) -> None:
-    """Refuse to write over a model, finished or not."""
-    if is_begun(out):
+def require_new_folder(out: Path) -> None:
+    """Refuse to overwrite a model, finished or not."""
+    if is_started(out):
         raise TrainingError(
             f"'{out.name}' holds a training that did not finish",
-            "add --resume to go on with it, or give another folder",
+            "add --resume to resume it, or give another folder",
         )
     if (out / RECORD).exists():
-        raise TrainingError(f"'{out.name}' holds a model already", "give another folder")
+        raise TrainingError(f"'{out.name}' already holds a model", "give another folder")
     if out.exists() and not out.is_dir():
         raise TrainingError(f"'{out.name}' is a file", "give a folder")
 
 
-def begin(out: Path, options: TrainingOptions, split: Split) -> None:
-    """Note what is to be trained before the long work, so that a killed run can go on."""
+def mark_started(plan: TrainingPlan) -> None:
+    """Store split, priors and options, so that a killed training can resume."""
+    out = plan.request.out
     checkpoint = out / CHECKPOINT
     try:
         checkpoint.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise TrainingError(
-            f"'{out.name}' cannot be made a folder ({error.strerror})", "give another place"
+            f"cannot create folder '{out.name}' ({error.strerror})", "give another folder"
         ) from error
-    save_split(split, out / SPLIT)
-    write_text(checkpoint / OPTIONS, options.model_dump_json(indent=1) + "\n")
+    save_split(plan.split, out / SPLIT)
+    if plan.priors is not None:
+        save_priors(plan.priors, checkpoint / PRIORS)
+    else:
+        (checkpoint / PRIORS).unlink(missing_ok=True)  # of a start that was killed
+    # Last: from here on the training counts as started.
+    write_text(checkpoint / TRAINING_OPTIONS, plan.request.options.model_dump_json(indent=1) + "\n")
 
 
-def begun(out: Path) -> tuple[TrainingOptions, Split]:
-    """What was to be trained."""
+def load_started(out: Path) -> tuple[TrainingOptions, Split]:
+    """Options and split of a started training."""
     remedy = "train again into another folder"
     try:
-        text = (out / CHECKPOINT / OPTIONS).read_text(encoding="utf-8")
+        text = (out / CHECKPOINT / TRAINING_OPTIONS).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise TrainingError(f"'{OPTIONS}' cannot be read ({error})", remedy) from error
-    return parse_json_options(TrainingOptions, text, OPTIONS, remedy), load_split(out / SPLIT)
+        raise TrainingError(f"'{TRAINING_OPTIONS}' cannot be read ({error})", remedy) from error
+    options = parse_json_options(TrainingOptions, text, TRAINING_OPTIONS, remedy)
+    return options, load_split(out / SPLIT)
 
 
-def finish(out: Path, options: TrainingOptions) -> None:
-    """Keep the options for the reader, without places on this machine, and drop checkpoints."""
+def mark_finished(out: Path, options: TrainingOptions) -> None:
+    """Store the options without paths of this machine, and delete the checkpoints."""
     model = options.model.model_copy(update={"bundle": None})
-    kept = options.model_copy(update={"model": model})
-    write_text(out / TRAINING / OPTIONS, kept.model_dump_json(indent=1) + "\n")
+    public = options.model_copy(update={"model": model})
+    write_text(out / TRAINING / TRAINING_OPTIONS, public.model_dump_json(indent=1) + "\n")
     shutil.rmtree(out / CHECKPOINT)
-
-
-@dataclass(frozen=True)
-class Request:
-    """What a person asked for."""
-
-    root: Path
-    out: Path
-    options: TrainingOptions
-    split: Path | None = None  # none: a seeded one
-    features: Path | None = None  # where features are stored; none: in the model folder
-    resume: bool = False
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What will be done."""
-
-    request: Request
-    studies: Mapping[str, Entry]
-    split: Split
-    train: list[StudySamples]
-    val: list[StudySamples]
-
-    @property
-    def features(self) -> Path:
-        """Where features are stored."""
-        return self.request.features or self.request.out / FEATURES
-
-
-def make_plan(request: Request, company: Company) -> Plan:
-    """Find the studies, divide them and read their labels; whatever cannot be used is refused."""
-    studies = usable_studies(request.root)
-    split = _split(request, studies)
-    stride = request.options.data.stride
-    count = len(split.train) + len(split.val)
-    with company.counting("Reading labels", count, "studies") as advance:
-        train = read_part(studies, split.train, stride, advance)
-        val = read_part(studies, split.val, stride, advance)
-    require_samples(Samples(train), "train")
-    require_samples(Samples(val), "val")
-    return Plan(request, studies, split, train, val)
-
-
-def _split(request: Request, studies: Mapping[str, Entry]) -> Split:
-    """A new split, or the one that the interrupted training has."""
-    if not (request.resume and is_begun(request.out)):
-        require_new(request.out)
-        return choose_split(studies, request.options, request.split)
-    stored, split = begun(request.out)
-    if request.split is not None and load_split(request.split).hash != split.hash:
-        raise TrainingError(
-            f"'{request.out.name}' is being trained on another split",
-            "leave --split out, or train into another folder",
-        )
-    # Who reads the pictures changes nothing.
-    now = request.options.model_copy(update={"workers": stored.workers})
-    for name in TrainingOptions.model_fields:
-        if getattr(stored, name) != getattr(now, name):
-            raise TrainingError(
-                f"the training in '{request.out.name}' was begun with another '{name}'",
-                "resume with the same options or with none, or train into another folder",
-            )
-    return split

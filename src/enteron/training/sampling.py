@@ -1,4 +1,4 @@
-"""Samples: labelled frames of studies, with the stored rows that their clips are made of."""
+"""Samples (labelled frames of studies), the seeds of everything random, and what an epoch draws."""
 
 import hashlib
 from collections.abc import Iterable
@@ -21,34 +21,34 @@ class StudySamples:
 
     study: str
     stored: NDArray[np.int64]  # frame number of every stored frame, labelled or not
-    rows: NDArray[np.int64]  # (n,) which of them are samples
+    rows: NDArray[np.int64]  # (n,) positions in `stored` that are samples
     labels: NDArray[np.bool_]  # (n, 17)
 
     def __len__(self) -> int:
         return self.rows.size
 
-    def readable(self, rows: NDArray[np.int64]) -> "StudySamples":
-        """As if only these of the stored rows (ascending) had ever been stored."""
-        kept = np.isin(self.rows, rows)
-        places = np.searchsorted(rows, self.rows[kept])
-        return StudySamples(self.study, self.stored[rows], places, self.labels[kept])
+    def restricted_to(self, readable: NDArray[np.int64]) -> "StudySamples":
+        """The samples as if only these rows (ascending) of `stored` existed."""
+        kept = np.isin(self.rows, readable)
+        rows = np.searchsorted(readable, self.rows[kept])
+        return StudySamples(self.study, self.stored[readable], rows, self.labels[kept])
 
 
 class Samples:
-    """The samples of several studies behind each other, counted from 0 over all of them."""
+    """The samples of several studies, numbered from 0 over all of them."""
 
     def __init__(self, studies: Iterable[StudySamples]) -> None:
         self.studies = tuple(studies)
         sizes = [len(study) for study in self.studies]
-        self.study = np.repeat(np.arange(len(sizes)), sizes)  # (n,) place in `studies`
-        none = [np.empty(0, np.int64)]
-        self.row = np.concatenate([s.rows for s in self.studies] or none)  # (n,) within the study
+        self.study_index = np.repeat(np.arange(len(sizes)), sizes)  # (n,) position in `studies`
+        no_rows = [np.empty(0, np.int64)]
+        self.rows = np.concatenate([s.rows for s in self.studies] or no_rows)  # (n,) in the study
         self.labels = np.concatenate(
             [s.labels for s in self.studies] or [np.empty((0, len(LABELS)), np.bool_)]
-        )
+        )  # (n, 17)
 
     def __len__(self) -> int:
-        return self.row.size
+        return self.rows.size
 
     @cached_property
     def counts(self) -> NDArray[np.int64]:
@@ -57,22 +57,22 @@ class Samples:
 
     def frame(self, sample: int) -> int:
         """The frame number of a sample."""
-        return int(self.studies[self.study[sample]].stored[self.row[sample]])
+        return int(self.studies[self.study_index[sample]].stored[self.rows[sample]])
 
-    def names(self, samples: NDArray[np.int64], most: int = 12) -> str:
-        """Samples by study and frame number, as a person would look for them."""
+    def describe(self, samples: NDArray[np.int64], most: int = 12) -> str:
+        """Study ids and frame numbers of some samples, at most `most` frames per study."""
         parts: list[str] = []
-        for place in np.unique(self.study[samples]):
-            mine = samples[self.study[samples] == place]
-            frames = sorted({self.frame(int(sample)) for sample in mine})
-            shown = ", ".join(map(str, frames[:most]))
-            more = f" and {len(frames) - most} more" if len(frames) > most else ""
-            word = "frame" if len(frames) == 1 else "frames"
-            parts.append(f"study {self.studies[place].study} {word} {shown}{more}")
+        for index in np.unique(self.study_index[samples]):
+            in_study = samples[self.study_index[samples] == index]
+            frames = sorted({self.frame(int(sample)) for sample in in_study})
+            listed = ", ".join(map(str, frames[:most]))
+            rest = f" and {len(frames) - most} more" if len(frames) > most else ""
+            noun = "frame" if len(frames) == 1 else "frames"
+            parts.append(f"study {self.studies[index].study} {noun} {listed}{rest}")
         return "; ".join(parts)
 
     def hash(self) -> str:
-        """Of studies, frames and labels: a training resumes on the same samples only."""
+        """Hash of studies, frames and labels: a training resumes only on the same samples."""
         digest = hashlib.sha256()
         for study in self.studies:
             digest.update(f"{study.study}:{len(study)};".encode())
@@ -82,7 +82,7 @@ class Samples:
 
 
 def study_samples(entry: Entry, stride: int) -> StudySamples:
-    """Every `stride`-th labelled row of a study that has an image."""
+    """Every `stride`-th labelled frame of a study that has an image."""
     table, study = entry.table(), entry.open()
     join = join_labels(table, study.numbers)
     require_fit(join, table, study.numbers)
@@ -91,7 +91,7 @@ def study_samples(entry: Entry, stride: int) -> StudySamples:
 
 
 def require_samples(samples: Samples, part: str) -> None:
-    """Refuse a part that nothing can be learnt from, or judged by."""
+    """Refuse a part of the split without labelled frames, or without any positive label."""
     if len(samples) == 0:
         raise LabelError(
             f"the part '{part}' of the split has no labelled frames",
@@ -111,61 +111,60 @@ def seed_of(*parts: int | str) -> int:
 
 
 def generator(*parts: int | str) -> np.random.Generator:
-    """A numpy generator from counters and words."""
+    """A numpy generator seeded with `seed_of(*parts)`."""
     return np.random.default_rng(seed_of(*parts))
 
 
 def sample_weights(labels: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """The largest 1 / sqrt((count + 1) / N) of a sample's labels (n, 17); 1 without any."""
+    """Per sample, the largest 1 / sqrt((count + 1) / N) of its labels (n, 17); 1 without labels."""
     count = labels.sum(axis=0)
     per_label = 1 / np.sqrt((count + 1) / max(len(labels), 1))
     return np.where(labels.any(axis=1), (labels * per_label).max(axis=1, initial=0.0), 1.0)
 
 
 def oversampling(labels: NDArray[np.bool_], weights: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(17,) how many times as often as in the data a label is drawn; NaN without positives."""
+    """(17,) share of a label among draws divided by its share in the data; NaN if it has none."""
     drawn = weights @ labels / weights.sum()
     with np.errstate(invalid="ignore"):
         return drawn / labels.mean(axis=0)
 
 
 class Sampler:
-    """The samples of every batch of an epoch, a function of seed and epoch alone.
+    """The samples of every batch of an epoch, determined by the seed and the epoch's number.
 
-    Every process draws the same whole sequence and takes its own share of each batch; a resumed
-    training goes on at the batch where it stopped.
+    Every process draws the same full sequence and takes its share of each batch; a resumed
+    training continues with the batch after the last one that its checkpoint includes.
     """
 
     def __init__(
         self, labels: NDArray[np.bool_], options: SamplerOptions, batch: int, group: int, seed: int
     ) -> None:
-        """`group` batches make one step, so an epoch has a multiple of it."""
+        """`group`: batches per step of the optimiser; an epoch has a multiple of it."""
         if len(labels) == 0:
-            raise ConfigError("there is nothing to draw from", "give at least one sample")
+            raise ConfigError("there are no samples to draw from", "give at least one sample")
         self.size = len(labels)
         self.batch = batch
         self.seed = seed
-        self.balanced = options.balanced
-        wanted = options.samples or self.size
-        self.steps = -(-wanted // (batch * group))
+        draws = options.samples or self.size
+        self.steps = -(-draws // (batch * group))
         self.batches = self.steps * group
         self._cumulative = np.cumsum(sample_weights(labels)) if options.balanced else None
 
     def epoch(self, epoch: int) -> NDArray[np.int64]:
-        """(batches, batch) samples. The last batch is whole: draws go on until it is."""
-        draw = generator(self.seed, "sampler", epoch)
+        """(batches, batch) samples; drawing continues until the last batch is full."""
+        rng = generator(self.seed, "sampler", epoch)
         total = self.batches * self.batch
         if self._cumulative is None:
             rounds = -(-total // self.size)
-            order = np.concatenate([draw.permutation(self.size) for _ in range(rounds)])[:total]
+            order = np.concatenate([rng.permutation(self.size) for _ in range(rounds)])[:total]
         else:
-            points = draw.random(total) * self._cumulative[-1]
+            points = rng.random(total) * self._cumulative[-1]
             order = np.searchsorted(self._cumulative, points, side="right")
-            order = np.minimum(order, self.size - 1)  # a point may round up to the very end
+            order = np.minimum(order, self.size - 1)  # a point may round up to the last boundary
         return order.reshape(self.batches, self.batch).astype(np.int64)
 
 
-def share(batches: NDArray[np.int64], rank: int, size: int) -> NDArray[np.int64]:
-    """What one of `size` processes takes of every batch: (batches, batch) to (batches, part)."""
-    part = batches.shape[1] // size
-    return batches[:, rank * part : (rank + 1) * part]
+def process_share(batches: NDArray[np.int64], rank: int, size: int) -> NDArray[np.int64]:
+    """What process `rank` of `size` takes of every batch: (batches, batch) to (batches, share)."""
+    share = batches.shape[1] // size
+    return batches[:, rank * share : (rank + 1) * share]

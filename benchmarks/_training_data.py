@@ -1,4 +1,4 @@
-"""Synthetic data, stored features and test figures, shared by the benchmarks of training."""
+"""Synthetic data, stored features and test results, shared by the benchmarks of training."""
 
 import multiprocessing
 import os
@@ -21,45 +21,45 @@ from enteron.inference.store import Embeddings, open_embeddings
 from enteron.metrics.frames import frame_metrics
 from enteron.model.backbones import lite_backbone
 from enteron.model.network import Network
-from enteron.training.run import findings_ap, region_accuracy
+from enteron.training.results import findings_ap, region_accuracy
 
-FOLDER = Path(tempfile.gettempdir()) / "enteron-lessons"
+FOLDER = Path(tempfile.gettempdir()) / "enteron-training"
 TRAIN, TEST = "mixed", "navicam"
 RESAMPLES = 500
 
 
 @dataclass(frozen=True)
-class Tested:
-    """Scores of unseen studies beside their truth."""
+class UnseenScores:
+    """Scores and truth of the test studies."""
 
     truth: list[NDArray[np.bool_]]  # per study (rows, 17)
-    scores: list[NDArray[np.float32]]
+    scores: list[NDArray[np.float32]]  # per study (rows, 17)
 
-    def figures(self, studies: NDArray[np.int64] | None = None) -> dict[str, float]:
-        """Of all studies, or of a resample of them."""
+    def metrics(self, studies: NDArray[np.int64] | None = None) -> dict[str, float]:
+        """Metrics of all studies, or of a resample of them."""
         chosen = range(len(self.truth)) if studies is None else studies
         truth = np.concatenate([self.truth[i] for i in chosen])
         scores = np.concatenate([self.scores[i] for i in chosen])
-        found = frame_metrics(truth, scores)
+        frames = frame_metrics(truth, scores)
         return {
-            "findings": findings_ap(found),
+            "findings": findings_ap(frames),
             "regions": region_accuracy(truth, scores),
-            "all": found.macro("ap", "left out"),
+            "all": frames.macro("ap", "left out"),
         }
 
     def intervals(self) -> dict[str, tuple[float, float]]:
         """95 % intervals by resampling studies."""
-        draw = np.random.default_rng(0)
+        rng = np.random.default_rng(0)
         count = len(self.truth)
-        rows = [self.figures(draw.integers(count, size=count)) for _ in range(RESAMPLES)]
+        resamples = [self.metrics(rng.integers(count, size=count)) for _ in range(RESAMPLES)]
         return {
-            name: tuple(np.quantile([row[name] for row in rows], (0.025, 0.975)))
-            for name in rows[0]
+            name: tuple(np.quantile([metrics[name] for metrics in resamples], (0.025, 0.975)))
+            for name in resamples[0]
         }
 
 
 def make_data(folder: Path, studies: int, tests: int, frames: int) -> None:
-    """Studies to train on (PillCam, Olympus) and to test on (NaviCam); what is there is kept."""
+    """Draw the training studies (PillCam, Olympus) and test studies (NaviCam) that are missing."""
     for name, count, seed in ((TRAIN, studies, 1), (TEST, tests, 2)):
         command = [sys.executable, "-m", "enteron", "phantom", str(folder / name)]
         command += ["--studies", str(count), "--frames", str(frames)]
@@ -67,32 +67,32 @@ def make_data(folder: Path, studies: int, tests: int, frames: int) -> None:
 
 
 def make_features(folder: Path, name: str) -> None:
-    """Features of every study of one root; what is there is kept."""
+    """Encode the studies of one root that have no stored features yet."""
     backbone = lite_backbone()
     encoder = make_encoder(backbone, default_runtime(backbone))
-    place = features(folder, name)
-    place.mkdir(parents=True, exist_ok=True)
+    features = features_folder(folder, name)
+    features.mkdir(parents=True, exist_ok=True)
     for study, entry in find_studies(folder / name).items():
-        embed_study(entry.open(), encoder, place / f"{study}.npy")
+        embed_study(entry.open(), encoder, features / f"{study}.npy")
 
 
-def features(folder: Path, name: str) -> Path:
+def features_folder(folder: Path, name: str) -> Path:
     return folder / "features" / name
 
 
-def stored(folder: Path, name: str, study: str) -> Embeddings:
-    return open_embeddings(features(folder, name) / f"{study}.npy", check=False)
+def open_features(folder: Path, name: str, study: str) -> Embeddings:
+    return open_embeddings(features_folder(folder, name) / f"{study}.npy", check=False)
 
 
-def tested(folder: Path, network: Network) -> Tested:
-    """The unseen studies, both flips, as a reading scores them."""
+def score_test_studies(folder: Path, network: Network) -> UnseenScores:
+    """Score the test studies with both flips, as `enteron read` does."""
     truths = {a.study: a for a in read_submission(folder / TEST / "truth.json")}
-    truth, scores = [], []
+    truth, values = [], []
     for study in find_studies(folder / TEST):
-        found = score_study(network, stored(folder, TEST, study))
-        scores.append(found.values)
-        truth.append(label_rows(found, truths[study]))
-    return Tested(truth, scores)
+        scores = score_study(network, open_features(folder, TEST, study))
+        values.append(scores.values)
+        truth.append(label_rows(scores, truths[study]))
+    return UnseenScores(truth, values)
 
 
 def cores() -> int:

@@ -1,0 +1,151 @@
+"""Results on validation frames: scores, metrics per epoch, and metrics at calibrated thresholds."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from enteron.calibration.calibration import Calibration, calibrated
+from enteron.fitting.frames import fit_calibration
+from enteron.fitting.labelled import Labelled
+from enteron.labels import COLUMN, FINDINGS, LABELS, REGIONS
+from enteron.metrics.frames import FrameMetrics, frame_metrics
+from enteron.options import Options
+from enteron.training.sampling import Samples
+from enteron.types import FrameAxis, Scores
+
+_FINDING_COLUMNS = [COLUMN[label] for label in FINDINGS]
+_NEVER = 2.0  # a threshold that no probability reaches
+
+
+class ValidationMetrics(Options):
+    """Metrics of uncalibrated scores on validation frames."""
+
+    macro_ap: float
+    """Mean AP of the 17 labels, 0 for those without positives, as in the paper."""
+    macro_ap_present: float
+    """Mean AP of the labels that have positives."""
+    macro_f1: float
+    """Mean F1 of the 17 labels at a threshold of one half, 0 for those without positives."""
+    findings_ap: float
+    """Mean AP of the findings that have positives; 0 if there are none."""
+    region_accuracy: float
+    """Share of the frames whose most probable region is a true one."""
+
+
+class EpochRecord(Options):
+    """One row of the epoch table."""
+
+    epoch: int
+    """From 1."""
+    train_loss: float
+    """Mean of the objective over the epoch's batches."""
+    val_loss: float
+    """The objective on validation frames with averaged weights, without label smoothing."""
+    figures: ValidationMetrics
+    """Metrics of the averaged weights."""
+
+
+class History(Options):
+    """The epochs so far; stored as `history.json`."""
+
+    epochs: tuple[EpochRecord, ...] = ()
+    """In order."""
+
+    @property
+    def best(self) -> EpochRecord | None:
+        """The first epoch with the largest macro AP (decision 31)."""
+        return max(self.epochs, key=lambda record: record.figures.macro_ap, default=None)
+
+    def should_stop(self, patience: int | None) -> bool:
+        """Whether the last `patience` epochs brought no improvement; never for None."""
+        best = self.best
+        if patience is None or best is None:
+            return False
+        return self.epochs[-1].epoch - best.epoch >= patience
+
+
+@dataclass(frozen=True)
+class Validation:
+    """Scores and truth of the readable validation samples, in the order of the source."""
+
+    samples: NDArray[np.int64]  # (n,)
+    truth: NDArray[np.bool_]  # (n, 17)
+    scores: NDArray[np.float32]  # (n, 17) uncalibrated probabilities
+    loss: float
+
+
+def validation_metrics(truth: NDArray[np.bool_], scores: NDArray[np.float32]) -> ValidationMetrics:
+    """The metrics of the epoch table, from (n, 17) truth and scores."""
+    metrics = frame_metrics(truth, scores)
+    return ValidationMetrics(
+        macro_ap=metrics.macro("ap", "zero"),
+        macro_ap_present=metrics.macro("ap", "left out"),
+        macro_f1=metrics.macro("f1", "zero"),
+        findings_ap=findings_ap(metrics),
+        region_accuracy=region_accuracy(truth, scores),
+    )
+
+
+def findings_ap(metrics: FrameMetrics) -> float:
+    """Mean AP of the findings that have positives; 0 if there are none."""
+    present = [column for column in _FINDING_COLUMNS if metrics.support[column] > 0]
+    return float(metrics.ap[present].mean()) if present else 0.0
+
+
+def region_accuracy(truth: NDArray[np.bool_], scores: NDArray[np.floating]) -> float:
+    """Share of the frames whose most probable region is a true one."""
+    predicted = scores[:, : len(REGIONS)].argmax(axis=1)
+    return float(truth[np.arange(len(truth)), predicted].mean())
+
+
+@dataclass(frozen=True)
+class CalibratedResults:
+    """Validation results of the best epoch at calibrated thresholds."""
+
+    metrics: FrameMetrics  # at each label's threshold by the paper's rule (the paper's Table 2)
+    calibration: Calibration
+    confusion: NDArray[np.int64]  # (5, 5) frames by true region and most probable region
+
+
+def calibrated_results(samples: Samples, validation: Validation) -> CalibratedResults:
+    """Calibrate on the validation frames and evaluate on the same frames, as the paper does.
+
+    The per-label table of the training page needs thresholds, and its reliability diagram needs
+    calibrated scores; this calibration exists for the page only and is not stored. The one that
+    decoding uses is fitted by `enteron calibrate` on complete studies.
+    """
+    studies = _labelled_studies(samples, validation)
+    calibration = fit_calibration(studies)
+    scores = np.concatenate([calibrated(study.scores, calibration.paper) for study in studies])
+    truth = np.concatenate([study.truth for study in studies])
+    fitted = (calibration.paper.thresholds[label] for label in LABELS)
+    thresholds = np.array([_NEVER if t is None else t for t in fitted], dtype=np.float32)
+    return CalibratedResults(
+        frame_metrics(truth, scores, thresholds), calibration, region_confusion(truth, scores)
+    )
+
+
+def _labelled_studies(samples: Samples, validation: Validation) -> list[Labelled]:
+    """Validation scores and truth, study by study."""
+    studies: list[Labelled] = []
+    study_index = samples.study_index[validation.samples]
+    for index in np.unique(study_index):
+        in_study = study_index == index
+        study = samples.studies[index]
+        frames = study.stored[samples.rows[validation.samples[in_study]]]
+        scores = Scores(study.study, FrameAxis(frames), validation.scores[in_study])
+        studies.append(Labelled(scores, validation.truth[in_study]))
+    return studies
+
+
+def region_confusion(truth: NDArray[np.bool_], scores: NDArray[np.floating]) -> NDArray[np.int64]:
+    """(5, 5) frames by true region (rows) and most probable region (columns).
+
+    Only frames with exactly one true region count.
+    """
+    count = len(REGIONS)
+    single = truth[:, :count].sum(axis=1) == 1
+    true = truth[single, :count].argmax(axis=1)
+    predicted = scores[single, :count].argmax(axis=1)
+    return np.bincount(true * count + predicted, minlength=count**2).reshape(count, count)
