@@ -6,7 +6,6 @@ Nothing here is special to the demonstration: it calls what the commands call.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 from pydantic import Field
@@ -26,7 +25,7 @@ from enteron.options import Options
 from enteron.phantom.dataset import TRUTH, PhantomOptions, StudyPlan, frames_to_make, make_studies
 from enteron.priors import load_priors
 from enteron.progress import Progress
-from enteron.reading import Reader, Reading, ReadOptions
+from enteron.reading import Reader, ReadOptions
 from enteron.types import Annotation, Scores, Unit
 
 SEEN, UNSEEN, MODEL, READINGS = "seen", "unseen", "model", "readings"
@@ -65,26 +64,6 @@ class DemoOptions(Options):
         return PhantomOptions(
             frames=self.unseen_frames, seed=self.seed + 1, rarity=self.rarity, device="navicam"
         )
-
-
-class Narrator(Protocol):
-    """Whoever tells the story."""
-
-    def chapter(self, title: str) -> None:
-        """What comes next."""
-        ...
-
-    def stage(self, name: str, total: int) -> AbstractContextManager[Callable[[int], None]]:
-        """Long work, as for a reading."""
-        ...
-
-    def training_progress(self) -> Progress:
-        """Receives the messages and progress of the training."""
-        ...
-
-    def counted(self, sizes: Iterator[int], total: int, what: str) -> None:
-        """Go through pieces of long work."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -131,14 +110,13 @@ def run_demo(out: Path, options: DemoOptions, progress: Progress) -> DemoResult:
 def _train(data: Path, model: Path, options: DemoOptions, progress: Progress) -> None:
     from enteron.training.options import recipe
     from enteron.training.plan import TrainingRequest, is_finished, is_started, make_plan
-    from enteron.training.run import run_training
+    from enteron.training.run import train
 
     if is_finished(model):
         return
     lite = recipe("lite", seed=options.seed, data={"validation": options.validation})
-    progress = narrator.training_progress()
     request = TrainingRequest(data, model, lite, resume=is_started(model))
-    run_training(make_plan(request, progress), progress)
+    train(make_plan(request, progress), progress)
 
 
 def _read_unseen(

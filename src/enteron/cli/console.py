@@ -1,18 +1,16 @@
 """What commands share: tables, figures as text, progress in a terminal."""
 
+import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sized
-from contextlib import AbstractContextManager, contextmanager
-from enum import StrEnum
-from typing import TypeVar
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-import typer
+from rich import progress as rich_progress
 from rich.console import Console
 from rich.table import Table
 
 from enteron.progress import Advance
 
-T = TypeVar("T")
 NONE = "-"
 
 
@@ -44,60 +42,61 @@ def with_interval(value: float | None, interval: tuple[float, float] | None) -> 
 class RichProgress:
     """Messages on standard output, bars on standard error where that is a terminal.
 
-    columns = (
-        bars.TextColumn("{task.description}"),
-        bars.BarColumn(),
-        bars.MofNCompleteColumn(),
-        bars.TextColumn(unit),
-        bars.TextColumn("{task.fields[rate]}"),
-        bars.TimeRemainingColumn(),
-    )
-    with bars.Progress(*columns, console=Console(stderr=True), transient=True) as shown:
-        task = shown.add_task(what, total=total, rate="")
+    Of several processes of one training only the first shows anything.
+    """
 
-        def advance(done: int) -> None:
-            speed = shown.tasks[0].speed
-            shown.update(task, advance=done, rate=f"{speed:.0f}/s" if speed else "")
-
-        yield advance
-
-
-def counted(sizes: Iterable[int], total: int, what: str, unit: str) -> Iterator[int]:
-    """The same sizes, with a bar of their sum."""
-    with bar(what, total, unit) as advance:
-        for size in sizes:
-            advance(size)
-            yield size
-
-
-def progress(items: Iterable[T], what: str) -> Iterator[T]:
-    """The same items, with a progress bar on standard error when that is a terminal."""
-    if not sys.stderr.isatty():
-        yield from items
-        return
-    from rich.progress import track
-
-    total = len(items) if isinstance(items, Sized) else None
-    yield from track(items, what, total=total, console=Console(stderr=True), transient=True)
-
-
-class Device(StrEnum):
-    """Capsules that synthetic studies imitate."""
-
-    OLYMPUS = "olympus"
-    PILLCAM = "pillcam"
-    NAVICAM = "navicam"
-    MIXED = "mixed"
-
-
-class RichProgress:
-    """Messages on standard output; progress bars on standard error while that is a terminal."""
+    def __init__(self) -> None:
+        self._first = os.environ.get("RANK", "0") == "0"
+        self._bars: rich_progress.Progress | None = None
+        self._tasks = 0
 
     def message(self, text: str) -> None:
-        typer.echo(text)
-        sys.stdout.flush()
+        """Print one sentence, above the bars if there are any."""
+        if not self._first:
+            return
+        if self._bars is not None and sys.stdout.isatty():
+            self._bars.console.print(text, highlight=False, markup=False)
+        else:
+            print(text, flush=True)
 
-    def task(
-        self, description: str, total: int, unit: str = "frames"
-    ) -> AbstractContextManager[Advance]:
-        return bar(description, total, unit)
+    @contextmanager
+    def task(self, description: str, total: int, unit: str = "frames") -> Iterator[Advance]:
+        """Show a bar with its rate and the time left; tasks may be nested."""
+        if not (self._first and sys.stderr.isatty() and total):
+            yield lambda completed: None
+            return
+        bars = self._start()
+        task = bars.add_task(description, total=total, unit=unit, rate="")
+
+        def advance(completed: int) -> None:
+            speed = bars.tasks[bars.task_ids.index(task)].speed
+            bars.update(task, advance=completed, rate=f"{speed:.0f}/s" if speed else "")
+
+        try:
+            yield advance
+        finally:
+            bars.remove_task(task)
+            self._stop()
+
+    def _start(self) -> rich_progress.Progress:
+        """The display that all tasks share: rich allows one at a time."""
+        self._tasks += 1
+        if self._bars is None:
+            self._bars = rich_progress.Progress(
+                rich_progress.TextColumn("{task.description}"),
+                rich_progress.BarColumn(),
+                rich_progress.MofNCompleteColumn(),
+                rich_progress.TextColumn("{task.fields[unit]}"),
+                rich_progress.TextColumn("{task.fields[rate]}"),
+                rich_progress.TimeRemainingColumn(),
+                console=Console(stderr=True),
+                transient=True,
+            )
+            self._bars.start()
+        return self._bars
+
+    def _stop(self) -> None:
+        self._tasks -= 1
+        if self._tasks == 0 and self._bars is not None:
+            self._bars.stop()
+            self._bars = None

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from enteron.demo import Row, Told
-    from enteron.progress import Progress
+    from rich.table import Table
+
+    from enteron.demo import DecoderResult, DemoResult
 
 
 def demo(
@@ -44,34 +45,7 @@ def demo(
     typer.echo(f"Open {result.reading.report} in a browser.")
 
 
-class _Teller:
-    """Tells the chapters, and shows bars for a terminal."""
-
-    def __init__(self) -> None:
-        self._number = 0
-
-    def chapter(self, title: str) -> None:
-        self._number += 1
-        typer.echo(f"\n{self._number}. {title}")
-
-    def stage(self, name: str, total: int) -> AbstractContextManager[Callable[[int], None]]:
-        from enteron.cli.read import Bars
-
-        return Bars().stage(name, total)
-
-    def training_progress(self) -> "Progress":
-        from enteron.cli.console import RichProgress
-
-        return RichProgress()
-
-    def counted(self, sizes: Iterator[int], total: int, what: str) -> None:
-        from enteron.cli.console import counted
-
-        for _ in counted(sizes, total, what, "frames"):
-            pass
-
-
-def _show(told: "Told") -> None:
+def _show(result: "DemoResult") -> None:
     from enteron.cli.console import console
     from enteron.cli.read import show
 
