@@ -28,7 +28,9 @@ def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(EnteronError, match=r"could not be written completely \(No space left on device"):
+    with pytest.raises(
+        EnteronError, match=r"could not be written completely \(No space left on device"
+    ):
         write_bytes(path, b"new")
     assert path.read_text() == "old"
     assert [p.name for p in tmp_path.iterdir()] == ["a.txt"]

@@ -14,7 +14,7 @@ from enteron.phantom.timeline import Timeline, TimelineOptions, draw_timeline, s
 from enteron.priors import load_priors, save_priors
 from enteron.priors.fit import fit_observed, study_from_labels
 from enteron.priors.statistics import scale_sizes
-from enteron.types import runs_of
+from enteron.runs import runs_of
 
 PRIORS = load_priors()
 ALWAYS = TimelineOptions(rarity=0, complete=True)

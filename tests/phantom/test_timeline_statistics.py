@@ -23,7 +23,8 @@ from enteron.priors.fit import (
     study_from_labels,
 )
 from enteron.priors.statistics import joint_probability
-from enteron.types import Annotation, Segment, Unit, runs_of
+from enteron.runs import runs_of
+from enteron.types import Annotation, Segment, Unit
 
 Z = 4.0
 STUDIES = 500  # of natural length

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from enteron.folders.reading import RunFacts
+from enteron.folders.reading import RunRecord
 from enteron.report.clock import Clock, counted, format_duration, format_timestamp
 from enteron.types import FrameAxis, Scores, Unit
 
@@ -11,7 +11,7 @@ from enteron.types import FrameAxis, Scores, Unit
 def clock(frames, times=None, unit=Unit.FRAME, **run):
     axis = FrameAxis(np.asarray(frames), unit)
     values = np.zeros((len(axis), 17), np.float32)
-    return Clock.of(Scores("x", axis, values, times), RunFacts(**run))
+    return Clock.of(Scores("x", axis, values, times), RunRecord(**run))
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ def random_scores(rows: int, seed: int = 0, times=None, frames=None) -> Scores:
 
 
 def clock_of(scores: Scores, rate: float | None = None) -> Clock:
-    return Clock.of(scores, RunFacts(rate=rate))
+    return Clock.of(scores, RunRecord(rate=rate))
 
 
 @given(rows=st.integers(1, 60), most=st.integers(1, 60), seed=st.integers(0, 3))

@@ -26,7 +26,7 @@ def panel(line: str, rate: float | None = 2.0, score: float | None = 0.9, onset=
             name = LETTERS[letter]
             events.append(DecodedEvent(start, stop, name, score, name, onset, 0.8))
         start = stop
-    clock = Clock.of(scores, RunFacts(rate=rate))
+    clock = Clock.of(scores, RunRecord(rate=rate))
     return transit_panel(events, clock, gaps_of(scores.axis))
 
 

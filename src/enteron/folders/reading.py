@@ -290,7 +290,7 @@ def _times(event: DecodedEvent, scores: Scores) -> list[float] | None:
     """Seconds at which an event starts, and at which its last row stops holding."""
     if scores.times is None or scores.end_times is None:
         return None
-    rows = rows_of(event, scores)
+    rows = event_rows(event, scores)
     start, end = scores.times[rows.start], scores.end_times[rows.stop - 1]
     return [round(float(start), 3), round(float(end), 3)]
 

@@ -52,7 +52,7 @@ from enteron.phantom.trace import (
 )
 from enteron.phantom.veil import Veil, bubble, defocus, draw_veil, flood, soil, swirls
 from enteron.phantom.wall import REGION_LOOKS, Wall, build_wall
-from enteron.types import runs_of
+from enteron.runs import runs_of
 
 _LANDMARK_TILT = 0.40  # radians at most: the camera looks towards a landmark
 

@@ -18,7 +18,7 @@ from enteron.phantom.camera import Camera, Solids, View, composite
 from enteron.phantom.motion import Motion, camera_rotations
 from enteron.phantom.trace import F32, Array
 from enteron.phantom.wall import REGION_LOOKS, branching_lines, clouds, look_up, wrapped_blur
-from enteron.types import runs_of
+from enteron.runs import runs_of
 
 # Apparent diameter, as a share of the view's: smallest and largest, drawn log-uniformly.
 _SIZE: dict[str, tuple[float, float]] = {

@@ -22,7 +22,7 @@ from enteron.errors import ConfigError
 from enteron.files import write_text
 from enteron.labels import FINDINGS, LABELS, LANDMARKS, REGIONS
 from enteron.options import Options, parse_json_options
-from enteron.types import Runs
+from enteron.runs import Runs
 
 LEVELS: Final = (
     *(0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65),

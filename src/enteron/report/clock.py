@@ -21,7 +21,7 @@ class Clock:
     rate_assumed: bool  # the rate is an assumption and not a measurement
 
     @classmethod
-    def of(cls, scores: Scores, run: RunFacts) -> "Clock":
+    def of(cls, scores: Scores, run: RunRecord) -> "Clock":
         """The clock of a reading. The study's own times take precedence over a rate."""
         # A rate counts frames; rows that stand for an unknown number of frames have no time.
         rate = run.rate if scores.unit is Unit.FRAME else None

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from enteron.decode.events import DecodedEvent
-from enteron.folders.reading import RunFacts, rows_of
+from enteron.folders.reading import RunRecord, event_rows
 from enteron.labels import COLUMN, FINDINGS, REGIONS
 from enteron.types import Scores
 
@@ -62,7 +62,7 @@ class ConfidencePanel:
 
 
 def confidence_panel(
-    events: Sequence[DecodedEvent], scores: Scores, run: RunFacts
+    events: Sequence[DecodedEvent], scores: Scores, run: RunRecord
 ) -> ConfidencePanel:
     """Confidence of landmarks and findings, and of the region frame by frame.
 
@@ -115,7 +115,7 @@ def _doubt(
     """
     threshold = thresholds.get(event.label)
     if threshold is not None:
-        rows = rows_of(event, scores)
+        rows = event_rows(event, scores)
         peak = float(scores.column(event.label)[rows.start : rows.stop].max())
         if peak < threshold + MARGIN:
             return DoubtfulEvent(number, event.label, score, event.start, peak, threshold)

@@ -38,7 +38,7 @@ class SummaryPanel:
     time_note: str
 
 
-def summary_panel(events: Sequence[DecodedEvent], clock: Clock, run: RunFacts) -> SummaryPanel:
+def summary_panel(events: Sequence[DecodedEvent], clock: Clock, run: RunRecord) -> SummaryPanel:
     """Findings first, then landmarks; regions are the subject of the transit panel."""
     reported = tuple(
         row for label in (*FINDINGS, *LANDMARKS) if (row := _reported(label, events, clock))
@@ -136,7 +136,7 @@ class CompletenessPanel:
     word: str
 
 
-def completeness_panel(clock: Clock, run: RunFacts, gaps: Sequence[Gap] = ()) -> CompletenessPanel:
+def completeness_panel(clock: Clock, run: RunRecord, gaps: Sequence[Gap] = ()) -> CompletenessPanel:
     """Frames analysed, unreadable, skipped as redundant, and missing from the numbering."""
     step = clock.axis.step
     total = max(len(clock.axis), run.rows or 0)  # unreadable frames have no row of scores
@@ -227,7 +227,7 @@ class FactsPanel:
     scaling: str | None
 
 
-def facts_panel(reading: StoredReading, clock: Clock) -> FactsPanel:
+def facts_panel(reading: Reading, clock: Clock) -> FactsPanel:
     """Facts as far as they are recorded; missing ones are marked as such."""
     run = reading.run
     groups = (
@@ -258,7 +258,7 @@ def facts_panel(reading: StoredReading, clock: Clock) -> FactsPanel:
     )
 
 
-def _study_facts(reading: StoredReading, clock: Clock) -> tuple[Fact, ...]:
+def _study_facts(reading: Reading, clock: Clock) -> tuple[Fact, ...]:
     axis = clock.axis
     first, last = int(axis.frames[0]), int(axis.frames[-1])
     numbers = f"{first:,} to {last:,}"
@@ -280,7 +280,7 @@ def _study_facts(reading: StoredReading, clock: Clock) -> tuple[Fact, ...]:
     )
 
 
-def _model_facts(run: RunFacts) -> tuple[Fact, ...]:
+def _model_facts(run: RunRecord) -> tuple[Fact, ...]:
     model = run.model
     backbone = model.backbone if model else None
     fingerprint = model.hash[:16] if model and model.hash else NOT_RECORDED
@@ -333,7 +333,7 @@ def _results_group(results: Mapping[str, Any]) -> FactGroup:
     )
 
 
-def _processing_facts(run: RunFacts) -> tuple[Fact, ...]:
+def _processing_facts(run: RunRecord) -> tuple[Fact, ...]:
     facts = [
         Fact("Command", NOT_RECORDED if run.command is None else without_folders(run.command)),
         Fact("Settings for finding events", run.preset or NOT_RECORDED),

@@ -5,7 +5,6 @@ from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
@@ -75,7 +74,7 @@ def write_report(
 
 
 def make_page(
-    reading: StoredReading,
+    reading: Reading,
     truth: Annotation | None = None,
     *,
     device_text: bool = False,
@@ -105,7 +104,7 @@ def make_page(
     )
 
 
-def calibrated_scores(reading: StoredReading) -> Scores:
+def calibrated_scores(reading: Reading) -> Scores:
     """The scores as the decoder saw them: calibrated, if the run was."""
     scores, calibration = reading.scores, reading.run.frame_calibration
     if calibration is None:

@@ -72,7 +72,7 @@ def choose_pictures(scores: Scores, events: Sequence[DecodedEvent]) -> PictureCh
     first_frames: dict[int, tuple[int, ...]] = {}
     regions = [number for number, event in enumerate(events) if event.label in REGIONS]
     for number in regions[:MOST_REGIONS]:
-        rows = rows_of(events[number], scores)
+        rows = event_rows(events[number], scores)
         first_rows = (rows[offset] for offset in FIRST_ROWS if offset < len(rows))
         first_frames[number] = tuple(int(frames[row]) for row in first_rows)
     return PictureChoice(best, neighbours, first_frames)

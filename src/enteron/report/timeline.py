@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from enteron.decode.events import DecodedEvent
-from enteron.folders.reading import RunFacts
+from enteron.folders.reading import RunRecord
 from enteron.labels import COLUMN, FINDINGS, LABELS, LANDMARKS, REGIONS
 from enteron.report.clock import Clock
 from enteron.types import Annotation, FrameAxis, Gap, Scores, longest
