@@ -52,3 +52,8 @@ def nearest(name: str, known: Iterable[str]) -> str:
     if near:
         return f"did you mean '{near[0]}'"
     return "known are " + ", ".join(f"'{choice}'" for choice in choices)
+
+
+def quantity(count: int, noun: str, plural: str | None = None) -> str:
+    """A count with its noun: '1 study', '2,000 studies'."""
+    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"

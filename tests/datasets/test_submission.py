@@ -11,6 +11,7 @@ from enteron.datasets.submission import (
     format_submission,
     parse_events,
     read_submission,
+    require_known_studies,
     require_same_studies,
     write_submission,
 )
@@ -97,17 +98,35 @@ BAD = {
     "empty": ("", 'the file is empty; write {"videos": [ … ]}.'),
     "not JSON": (
         '{"videos": [}',
-        "the file is not JSON: expecting value at line 1, column 13; correct that place.",
+        "the file is not JSON: expecting value at line 1, column 13; correct the file there.",
     ),
     "a list": ("[]", "the file is []; it is an object with 'videos'."),
-    "no videos": ("{}", "the file has no field 'videos'; its fields are 'videos'."),
+    "no videos": (
+        "{}",
+        "the file has no field 'videos' (it has no fields); the official format has 'videos' here.",
+    ),
+    "a misspelt field": (
+        '{"video":[]}',
+        "the file has no field 'videos' (its fields are 'video'); did you mean 'videos' where it "
+        "says 'video'.",
+    ),
+    "events.json of a reading": (
+        '{"study":"a","unit":"frame","events":[]}',
+        "the file has no field 'videos' (its fields are 'study', 'unit', 'events'); this is "
+        "events.json of a reading: give submission.json beside it.",
+    ),
+    "run.json of a reading": (
+        '{"command":"enteron read a","rows":3,"versions":{}}',
+        "the file has no field 'videos' (its fields are 'command', 'rows', 'versions'); this is "
+        "run.json of a reading: give submission.json beside it.",
+    ),
     "videos no list": (
         '{"videos":{}}',
         "the file: 'videos' is not a list; write {\"videos\": [ … ]}.",
     ),
     "video no object": (
         '{"videos":[3]}',
-        "the file: video 1 is 3; it is an object with 'events', 'video_id'.",
+        "the file: video 1 is 3; it is an object with 'video_id', 'events'.",
     ),
     "id no string": (
         video(GOOD, study="7"),
@@ -119,11 +138,12 @@ BAD = {
     ),
     "event no object": (
         video("[1,2]"),
-        "study a, event 1 is [1, 2]; it is an object with 'end', 'label', 'start'.",
+        "study a, event 1 is [1, 2]; it is an object with 'start', 'end', 'label'.",
     ),
     "field missing": (
         video('{"start":1,"label":["blood"]}'),
-        "study a, event 1 has no field 'end'; its fields are 'end', 'label', 'start'.",
+        "study a, event 1 has no field 'end' (its fields are 'start', 'label'); the official "
+        "format has 'start', 'end', 'label' here.",
     ),
     "study twice": (
         '{"videos":[{"video_id":"a","events":[]},{"video_id":"a","events":[]}]}',
@@ -155,7 +175,7 @@ def test_an_unlabelled_event_is_read():
     assert annotation.segments == (Segment(0, 1, ()),)
 
 
-def test_foreign_fields_are_told():
+def test_foreign_fields_are_named():
     assert foreign_fields(video('{"start":0,"end":0,"label":[],"score":1}')) == ["score"]
     assert foreign_fields(video(GOOD)) == []
 
@@ -164,8 +184,27 @@ def test_the_same_studies_on_both_sides():
     require_same_studies(["a", "b"], ["b", "a"])
     with pytest.raises(SubmissionError, match="lacks 1 of the truth's 2 studies, the first is b"):
         require_same_studies(["a", "b"], ["a"])
-    with pytest.raises(SubmissionError, match="has 1 studies that the truth does not know"):
+    with pytest.raises(
+        SubmissionError, match="has 1 study that the truth does not have, the first is b"
+    ):
         require_same_studies(["a"], ["a", "b"])
+    with pytest.raises(SubmissionError, match="has 2 studies that the truth does not have"):
+        require_known_studies(["a"], ["c", "b"])
+    require_known_studies(["a", "b"], ["b"])
+
+
+@pytest.mark.parametrize("spelling", ["recording_7", "7.csv", "007", "recording_07.mp4"])
+def test_an_id_that_is_spelt_differently_is_guessed(spelling):
+    said = f"names a study '{spelling}': use the id of the truth"
+    with pytest.raises(SubmissionError, match=said):
+        require_same_studies(["7", "8"], [spelling, "8"])
+    with pytest.raises(SubmissionError, match="the truth names a study '7': use the id of"):
+        require_known_studies(["7", "8"], [spelling])
+
+
+def test_another_remedy_is_offered():
+    with pytest.raises(SubmissionError, match="where nothing was found, or wait"):
+        require_same_studies(["a"], [], alternative="wait")
 
 
 def test_rows_are_not_written_as_frames(tmp_path):
