@@ -116,7 +116,7 @@ def test_overlap_detection_equals_brute_force(true, predicted):
         merge_touching(flatten([[Segment(a, a + n, (name,)) for a, n, name in side]]))
         for side in (true, predicted)
     ]
-    found = detect_by_overlap(sides[0], sides[1], 1)
+    detection = detect_by_overlap(sides[0], sides[1], 1)
 
     def touching(these, those):
         return sum(
@@ -127,10 +127,10 @@ def test_overlap_detection_equals_brute_force(true, predicted):
             for g, a, b in zip(these.group, these.start, these.stop, strict=True)
         )
 
-    assert found.found.sum() == touching(sides[0], sides[1])
-    assert found.right.sum() == touching(sides[1], sides[0])
-    assert found.truths.sum() == len(sides[0])
-    assert (found.false_alarms == found.predicted - found.right).all()
+    assert detection.detected.sum() == touching(sides[0], sides[1])
+    assert detection.correct.sum() == touching(sides[1], sides[0])
+    assert detection.true_events.sum() == len(sides[0])
+    assert (detection.false_alarms == detection.predicted - detection.correct).all()
 
 
 def test_the_first_region_s_onset_says_nothing():
@@ -206,5 +206,5 @@ def test_bootstrap_leaves_out_undefined_studies_and_pairs_differences():
 
 
 def test_a_label_column_is_where_it_should_be():
-    found = detect_by_overlap(flatten([[Segment(0, 1, ("ulcer",))]]), flatten([[]]), 1)
-    assert found.truths[0, COLUMN["ulcer"]] == 1
+    detection = detect_by_overlap(flatten([[Segment(0, 1, ("ulcer",))]]), flatten([[]]), 1)
+    assert detection.true_events[0, COLUMN["ulcer"]] == 1
