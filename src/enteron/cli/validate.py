@@ -61,8 +61,8 @@ def validate(
         typer.echo(f"Note: {names} {verb} not part of the format; only the order of events ranks.")
     unlabelled = sum(not segment.labels for segment in segments)
     if unlabelled:
-        verb = "has" if unlabelled == 1 else "have"
-        typer.echo(f"Note: {quantity(unlabelled, 'event')} {verb} no label and score nothing.")
+        ignored = "has no label and is" if unlabelled == 1 else "have no label and are"
+        typer.echo(f"Note: {quantity(unlabelled, 'event')} {ignored} ignored by the score.")
     without_events = [annotation.study for annotation in annotations if not annotation.segments]
     if without_events:
         verb = "has" if len(without_events) == 1 else "have"
