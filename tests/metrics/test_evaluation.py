@@ -153,6 +153,14 @@ def test_every_study_counts_at_its_own_rate():
     partly = evaluate([TRUTH, other], [PREDICTION, other], rates={"a": 1.0})
     assert partly.hours.tolist() == [2.0, 0.5]
     assert partly.rate_assumed
+    assert partly.rate_note == ("2.5 hours at 1.2 frames/s on average (assumed for 1 of 2 studies)")
+
+
+def test_rows_are_called_rows():
+    rows = Annotation("a", Unit.INDEX, TRUTH.segments)
+    text = str(evaluate([rows], [rows]))
+    assert "at 2 rows/s (assumed)" in text
+    assert "Region onsets, error in rows" in text
 
 
 # ---- some studies only
@@ -184,3 +192,4 @@ def test_a_study_that_is_left_out_may_count_in_another_unit():
     rows = Annotation("b", Unit.INDEX, ())
     only = EvaluationOptions(only_predicted=True)
     assert evaluate([TRUTH, rows], [PREDICTION], only).studies == ("a",)
+    assert evaluate([rows, TRUTH], [PREDICTION], only).studies == ("a",)

@@ -33,7 +33,7 @@ def evaluate(
         float | None,
         typer.Option(
             min=1e-6,
-            help="Frames per second, for false alarms per hour [the reading's, or 2 if unknown].",
+            help="Frames per second, for false alarms per hour (default: the reading's, or 2).",
         ),
     ] = None,
     only_predicted: Annotated[
@@ -81,7 +81,8 @@ def print_evaluation(evaluation: "Evaluation") -> None:
     out.print(_findings_table(figures))
     remedy = " Set the rate with --rate." if evaluation.rate_assumed else ""
     out.print(f"{evaluation.rate_note}.{remedy}", style="dim")
-    for table in (_onset_table(figures), _label_table(figures), _study_table(figures)):
+    onsets = _onset_table(figures, evaluation.unit_name)
+    for table in (onsets, _label_table(figures), _study_table(figures)):
         out.print()
         out.print(table)
 
@@ -133,11 +134,11 @@ def _findings_table(figures: dict[str, Any]) -> "Table":
     return rates
 
 
-def _onset_table(figures: dict[str, Any]) -> "Table":
+def _onset_table(figures: dict[str, Any], unit_name: str) -> "Table":
     from enteron.cli.console import number, table
 
     onsets = table(
-        f"Region onsets, error in {figures['unit']}s",
+        f"Region onsets, error in {unit_name}",
         "region",
         "median",
         "90th percentile",

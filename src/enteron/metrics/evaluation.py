@@ -27,7 +27,7 @@ from enteron.metrics.honest import (
 )
 from enteron.metrics.official import TemporalScore, flatten, merge_touching, temporal_scores
 from enteron.options import Options
-from enteron.types import Annotation
+from enteron.types import Annotation, Unit
 
 if TYPE_CHECKING:
     import polars as pl
@@ -119,7 +119,7 @@ class OnsetFigures:
     invented: int  # regions that only the prediction has
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Evaluation:
     """Metrics of predicted events. Printing it shows the most important ones.
 
@@ -140,8 +140,9 @@ class Evaluation:
     tiou: Detection  # one to one, at a tIoU of 0.5
     borders: Borders
     hours: NDArray[np.float64]  # (studies,) length of the truth
-    rate: float  # frames (or rows) per second; the mean where studies differ
+    rates: NDArray[np.float64]  # (studies,) frames (or rows) per second
     rate_source: RateSource
+    assumed_rates: int  # studies whose rate is the nominal one, since no other is known
     truth_events: NDArray[np.int64]  # (studies,) events as the files list them
     predicted_events: NDArray[np.int64]
     bootstrap: StudyBootstrap
@@ -188,18 +189,33 @@ class Evaluation:
         return _onset_figures(self.borders)
 
     @property
+    def rate(self) -> float:
+        """Frames (or rows) per second; the average over time where studies differ."""
+        if self.hours.any() and (self.rates != self.rates[0]).any():
+            return float((self.rates * self.hours).sum() / self.hours.sum())
+        return float(self.rates[0])
+
+    @property
     def rate_assumed(self) -> bool:
         """Whether the frame rate of at least one study is the nominal one."""
-        return self.rate_source == "assumed"
+        return self.assumed_rates > 0
 
     @property
     def rate_note(self) -> str:
         """The hours that false alarms are counted over, and where their frame rate is from."""
+        average = " on average" if (self.rates != self.rates[0]).any() else ""
         source = {"option": "as given", "reading": "from the reading", "assumed": "assumed"}
+        note = source[self.rate_source]
+        if 0 < self.assumed_rates < len(self.studies):
+            note += f" for {self.assumed_rates} of {len(self.studies)} studies"
         return (
-            f"{self.hours.sum():.1f} hours at {self.rate:g} {self.unit}s/s "
-            f"({source[self.rate_source]})"
+            f"{self.hours.sum():.1f} hours at {self.rate:.4g} {self.unit_name}/s{average} ({note})"
         )
+
+    @property
+    def unit_name(self) -> str:
+        """What the events count, in the plural: 'frames' or 'rows'."""
+        return "rows" if self.unit == Unit.INDEX else "frames"
 
     def table(self) -> "pl.DataFrame":
         """A row per label: its counts of events, rates, and AP at every threshold.
@@ -338,11 +354,16 @@ def evaluate(
             f"{quantity(len(truth), 'study', 'studies')}; the others are left out",
         )
     lengths = np.array([t.extent[1] - t.extent[0] for t, _ in pairs], dtype=np.float64)
-    study_rates, rate_source = _study_rates([t.study for t, _ in pairs], options.rate, rates or {})
-    seconds = lengths / study_rates
-    same_rate = bool((study_rates == study_rates[0]).all()) or not lengths.any()
+    studies = tuple(t.study for t, _ in pairs)
+    if options.rate is not None:
+        rate_source: RateSource = "option"
+        rates = dict.fromkeys(studies, options.rate)
+    else:
+        rates = rates or {}
+        rate_source = "reading" if all(study in rates for study in studies) else "assumed"
+    study_rates = np.array([rates.get(study, NOMINAL_RATE) for study in studies])
     return Evaluation(
-        studies=tuple(t.study for t, _ in pairs),
+        studies=studies,
         unit=str(pairs[0][0].unit),
         official=temporal_scores(true, predicted, count),
         empty=temporal_scores(true, no_spans, count),
@@ -351,9 +372,10 @@ def evaluate(
         overlap=detect_by_overlap(merged_true, merged_predicted, count),
         tiou=detect_by_tiou(merged_true, merged_predicted, count),
         borders=region_borders(true, predicted, count),
-        hours=seconds / 3600,
-        rate=float(study_rates[0] if same_rate else lengths.sum() / seconds.sum()),
+        hours=lengths / study_rates / 3600,
+        rates=study_rates,
         rate_source=rate_source,
+        assumed_rates=sum(study not in rates for study in studies),
         truth_events=np.array([len(t.segments) for t, _ in pairs]),
         predicted_events=np.array([len(p.segments) for _, p in pairs]),
         bootstrap=StudyBootstrap(count, options.resamples, seed=options.seed),
@@ -384,11 +406,11 @@ def _paired(
         raise SubmissionError(
             "the prediction holds no study", "give a prediction of at least one study"
         )
+    unit = next(iter(true.values())).unit
     for annotation in (*true.values(), *prediction):
-        if annotation.unit is not truth[0].unit:
+        if annotation.unit is not unit:
             raise UnitError(
-                f"study {annotation.study} counts in '{annotation.unit}', the truth in "
-                f"'{truth[0].unit}'",
+                f"study {annotation.study} counts in '{annotation.unit}', the truth in '{unit}'",
                 "index or frame? bring both to the same unit",
             )
     return [(annotation, predicted[study]) for study, annotation in true.items()]
@@ -403,16 +425,6 @@ def _unit_warnings(pairs: Sequence[tuple[Annotation, Annotation]]) -> tuple[str,
         f"the predictions end at {ratio:.2g} times the end of the truth: index or frame? "
         "In most Galar studies frame = 5 * index",
     )
-
-
-def _study_rates(
-    studies: Sequence[str], rate: float | None, rates: Mapping[str, float]
-) -> tuple[NDArray[np.float64], RateSource]:
-    """(studies,) frames per second, and where they are from."""
-    if rate is not None:
-        return np.full(len(studies), rate), "option"
-    by_study = np.array([rates.get(study, NOMINAL_RATE) for study in studies])
-    return by_study, "reading" if all(study in rates for study in studies) else "assumed"
 
 
 # ---- Tables for people
@@ -463,7 +475,7 @@ def _headline_tables(e: Evaluation) -> list[_Table]:
             ],
         ),
         _Table(
-            f"Region onsets, error in {e.unit}s",
+            f"Region onsets, error in {e.unit_name}",
             ("", "median", "90th percentile", "compared", "missed", "invented"),
             [
                 (
