@@ -46,7 +46,7 @@ def test_labels_of_another_study_are_refused(tmp_path):
         find_studies(tmp_path)["1"].join()
 
 
-def test_a_few_missing_images_are_told_but_not_refused(tmp_path):
+def test_a_few_missing_images_are_reported_but_not_refused(tmp_path):
     table = read_label_table(
         write_labels(tmp_path / "1.csv", label_rows((1000, ["colon"])), first=0)
     )

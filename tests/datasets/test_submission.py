@@ -165,7 +165,7 @@ def test_refused_in_one_sentence(case):
 
 
 def test_inclusive_ends_exist_only_in_the_file():
-    read: list[Annotation] = parse_events(video(GOOD), Unit.FRAME)
+    read = parse_events(video(GOOD), Unit.FRAME)
     assert read[0].segments == (Segment(0, 5, ("blood",)),)
     assert json.loads(format_submission(read)) == json.loads(video(GOOD))
 
@@ -215,9 +215,9 @@ def test_rows_are_not_written_as_frames(tmp_path):
 
 
 def test_a_study_is_not_written_twice():
-    one: Annotation = Annotation("a", Unit.FRAME, ())
+    annotation = Annotation("a", Unit.FRAME, ())
     with pytest.raises(SubmissionError, match="study a occurs twice"):
-        format_submission([one, one])
+        format_submission([annotation, annotation])
 
 
 def test_files_that_cannot_be_read(tmp_path):
@@ -246,13 +246,13 @@ annotations = st.lists(
 
 
 @given(annotations)
-def test_what_is_written_is_read_back_in_the_same_order(made):
-    assert parse_events(format_submission(made), Unit.FRAME) == made
+def test_what_is_written_is_read_back_in_the_same_order(studies):
+    assert parse_events(format_submission(studies), Unit.FRAME) == studies
 
 
 @given(annotations, st.data())
-def test_no_damage_passes_silently_or_crashes(made, data):
-    text = format_submission(made)
+def test_no_damage_passes_silently_or_crashes(studies, data):
+    text = format_submission(studies)
     cut = data.draw(st.integers(0, len(text.rstrip()) - 1))
     with pytest.raises(SubmissionError):
         parse_events(text[:cut], Unit.FRAME)

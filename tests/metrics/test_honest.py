@@ -93,13 +93,13 @@ def test_merged_truth_forgives_cuts_and_the_official_score_does_not():
             Segment(110, 200, ("colon",)),
         ),
     )
-    whole = study("a", (0, 200, "colon"), (100, 110, "blood"))
-    figures = summarise(evaluate([cut], [whole]))
+    uncut = study("a", (0, 200, "colon"), (100, 110, "blood"))
+    figures = summarise(evaluate([cut], [uncut]))
     # the first of three colon pieces matches at exactly 0.5: AP 1/3; blood 1
     assert figures["present"]["0.5"] == pytest.approx((1 / 3 + 1) / 2)
     assert figures["present_merged"]["0.5"] == 1
     assert figures["whole_truth"]["0.5"] == pytest.approx((15 + 1 / 3 + 1) / 17)
-    # and a prediction that is cut in other places is whole again when merged
+    # and a prediction that is cut at other frames is one event again when merged
     other = study("a", (0, 50, "colon"), (50, 200, "colon"), (100, 110, "blood"))
     assert summarise(evaluate([cut], [other]))["present_merged"]["0.95"] == 1
 

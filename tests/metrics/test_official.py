@@ -71,7 +71,7 @@ def test_equals_the_literal_score_on_long_events(study):
         assert score.map == pytest.approx(expected, abs=1e-12)
 
 
-def one(truth, predicted, threshold=0.5, label="blood") -> float:
+def ap_of(truth, predicted, threshold=0.5, label="blood") -> float:
     """AP of one label; spans are [start, stop)."""
     true_spans, predicted_spans = (
         flatten([[Segment(start, stop, (label,)) for start, stop in side]])
@@ -86,41 +86,41 @@ def test_first_free_match_not_the_best_one():
     #  predicted  [0         12)           tIoU 0.5 with both: takes the left one
     #  predicted  [0    6)                 its true partner is taken -> false positive
     #  precision 1, 1/2; recall 1/2, 1/2 -> AP = 1/2
-    assert one([(0, 6), (6, 12)], [(0, 12), (0, 6)]) == 0.5
+    assert ap_of([(0, 6), (6, 12)], [(0, 12), (0, 6)]) == 0.5
     #  the same with the second prediction on the right: 1 * 1/2 + 1 * 1/2
-    assert one([(0, 6), (6, 12)], [(0, 12), (6, 12)]) == 1.0
+    assert ap_of([(0, 6), (6, 12)], [(0, 12), (6, 12)]) == 1.0
     #  truth listed right to left: the long one takes the right, the left stays free
-    assert one([(6, 12), (0, 6)], [(0, 12), (0, 6)]) == 1.0
+    assert ap_of([(6, 12), (0, 6)], [(0, 12), (0, 6)]) == 1.0
 
 
 def test_file_order_is_the_ranking():
     #  truth      [0 10)      [20 30)
     truth = [(0, 10), (20, 30)]
     hits, miss = [(0, 10), (20, 30)], (50, 60)
-    assert one(truth, [*hits, miss]) == 1.0  # a false positive at the end is free
-    assert one(truth, [miss, *hits]) == pytest.approx((1 / 2 + 2 / 3) / 2)
+    assert ap_of(truth, [*hits, miss]) == 1.0  # a false positive at the end is free
+    assert ap_of(truth, [miss, *hits]) == pytest.approx((1 / 2 + 2 / 3) / 2)
 
 
 def test_the_threshold_is_inclusive_and_counts_frames():
     #  truth [0 10), predicted [0 5): 5 / 10
-    assert one([(0, 10)], [(0, 5)], 0.5) == 1
-    assert one([(0, 10)], [(0, 4)], 0.5) == 0
-    assert one([(0, 20)], [(0, 19)], 0.95) == 1
-    assert one([(0, 1)], [(0, 1)], 0.95) == 1
-    assert one([(0, 1)], [(1, 2)], 0.5) == 0
+    assert ap_of([(0, 10)], [(0, 5)], 0.5) == 1
+    assert ap_of([(0, 10)], [(0, 4)], 0.5) == 0
+    assert ap_of([(0, 20)], [(0, 19)], 0.95) == 1
+    assert ap_of([(0, 1)], [(0, 1)], 0.95) == 1
+    assert ap_of([(0, 1)], [(1, 2)], 0.5) == 0
 
 
 def test_a_label_that_is_absent_rewards_silence():
-    assert one([], []) == 1
-    assert one([], [(0, 1)]) == 0
-    assert one([(0, 1)], []) == 0
+    assert ap_of([], []) == 1
+    assert ap_of([], [(0, 1)]) == 0
+    assert ap_of([(0, 1)], []) == 0
 
 
 @given(events(30), st.randoms())
 def test_invariants(study, random):
     truth = [study]
     perfect = temporal_scores(spans(truth), spans(truth), 1)
-    # Identical spans may take each other's partner, but every one finds one.
+    # Identical spans may take each other's partner, but each has one.
     assert all(score.map == 1 for score in perfect)
     moved = [[{**e, "start": e["start"] + 1000, "end": e["end"] + 1000} for e in study]]
     shifted = temporal_scores(spans(moved), spans(moved), 1)
@@ -161,12 +161,12 @@ def test_pairs_are_found_in_blocks_too(monkeypatch):
     stop = start + rng.integers(1, 100, size=(2, 400))
     group = rng.integers(0, 5, size=(2, 400))
     truth, predicted = (Spans(group[i], start[i], stop[i]) for i in range(2))
-    whole = overlapping_pairs(truth, predicted, 0.3)
+    at_once = overlapping_pairs(truth, predicted, 0.3)
     monkeypatch.setattr("enteron.metrics.official._MAX_PAIRS_AT_ONCE", 1000)
     blocks = overlapping_pairs(truth, predicted, 0.3)
-    for a, b in zip(vars(whole).values(), vars(blocks).values(), strict=True):
+    for a, b in zip(vars(at_once).values(), vars(blocks).values(), strict=True):
         np.testing.assert_array_equal(a, b)
-    assert len(whole.predicted) > 1000
+    assert len(at_once.predicted) > 1000
 
 
 # --- the published figures, on real annotation ---
@@ -264,10 +264,13 @@ def test_thresholds_may_come_in_any_order():
 
 
 def test_refuses_what_cannot_be_scored():
-    one, two = flatten([[Segment(0, 10, ("colon",))]]), flatten([[], [Segment(0, 10, ("colon",))]])
+    first, second = (
+        flatten([[Segment(0, 10, ("colon",))]]),
+        flatten([[], [Segment(0, 10, ("colon",))]]),
+    )
     with pytest.raises(EnteronError, match="did you supply percent"):
-        temporal_scores(one, one, 1, [50, 95])
+        temporal_scores(first, first, 1, [50, 95])
     with pytest.raises(EnteronError, match="did you supply percent"):
-        temporal_scores(one, one, 1, [0.0])
+        temporal_scores(first, first, 1, [0.0])
     with pytest.raises(EnteronError, match="the prediction has spans of study number 1, but 1 "):
-        temporal_scores(one, two, 1)
+        temporal_scores(first, second, 1)
