@@ -96,7 +96,7 @@ def findings_table(rows: list[Row], truths: list[Truth], paper: Row) -> Table:
         matched = [recall_at(row, seed, truths, own[seed]) for seed in seeds]
         made.add_row(
             row.name,
-            ratio(row, lambda e: e.overlap.found, lambda e: e.overlap.truths),
+            ratio(row, lambda e: e.overlap.detected, lambda e: e.overlap.true_events),
             f"{np.mean([alarms_of(e) for e in row.evaluations]):.2f}",
             f"{100 * np.mean([flagged(row, seed, truths) for seed in seeds]):.1f} %",
             bootstrapped(matched),
@@ -140,7 +140,8 @@ def recall_at(row: Row, seed: int, truths: list[Truth], alarms: float) -> np.nda
     wrong = np.cumsum([not touches(event, spans[study]) for _, study, event in ranked])
     kept = kept_of(ranked[: int((wrong <= alarms * hours).sum())], truths)
     return np.stack(
-        [kept.found[:, IS_FINDING].sum(axis=1), kept.truths[:, IS_FINDING].sum(axis=1)], axis=1
+        [kept.detected[:, IS_FINDING].sum(axis=1), kept.true_events[:, IS_FINDING].sum(axis=1)],
+        axis=1,
     )
 
 

@@ -1,6 +1,6 @@
-"""The official score: ours against a literal implementation of its text, on many studies.
+"""Speed of the official score: enteron against a literal implementation of its text.
 
-Uses the real event annotation where `../shared` has it, and events made on the spot elsewhere.
+Uses the real event annotation where `../shared` has it, and synthetic events elsewhere.
 """
 
 import json
@@ -21,36 +21,37 @@ from enteron.types import Unit
 from tests.literal.temporal import temporal_map
 
 ROOT = Path(__file__).parents[1]
-REAL = ROOT.parent / "shared" / "galar" / "events-60.json"
+REAL_EVENTS = ROOT.parent / "shared" / "galar" / "events-60.json"
 PREDICTED_EVENTS = 20_000
 
 
 def main() -> None:
-    truth = json.loads(REAL.read_text()) if REAL.exists() else made_truth()
-    prediction = made_prediction(truth, PREDICTED_EVENTS)
+    truth = json.loads(REAL_EVENTS.read_text()) if REAL_EVENTS.exists() else synthetic_truth()
+    prediction = synthetic_prediction(truth, PREDICTED_EVENTS)
     events = sum(len(video["events"]) for video in truth["videos"])
-    origin = "real annotation" if REAL.exists() else "made on the spot (no ../shared here)"
-    print(f"{len(truth['videos'])} studies, {events} true events: {origin}")
+    source = "real annotation" if REAL_EVENTS.exists() else "synthetic (there is no ../shared)"
+    print(f"{len(truth['videos'])} studies, {events} true events: {source}")
     print(f"{PREDICTED_EVENTS} predicted events, tIoU {THRESHOLDS}, medians of {ROUNDS} runs\n")
 
     texts = json.dumps(truth), json.dumps(prediction)
-    ours = [parse_events(text, Unit.INDEX) for text in texts]
+    annotations = [parse_events(text, Unit.INDEX) for text in texts]
 
     def score() -> list[float]:
-        spans = [flatten(a.segments for a in annotations) for annotations in ours]
-        return [s.map for s in temporal_scores(spans[0], spans[1], len(ours[0]))]
+        spans = [flatten(study.segments for study in studies) for studies in annotations]
+        return [s.map for s in temporal_scores(spans[0], spans[1], len(annotations[0]))]
 
-    def literal() -> list[float]:
+    def literal_score() -> list[float]:
         return [temporal_map(truth, prediction, threshold)[0] for threshold in THRESHOLDS]
 
-    fast, slow = timed(score), timed(literal)
-    whole = timed(lambda: summarise(evaluate(ours[0], ours[1])))
-    command = timed(lambda: run_command(*texts), rounds=3)
-    difference = max(abs(a - b) for a, b in zip(score(), literal(), strict=True))
-    print(f"scoring, literal           {1000 * slow:9.1f} ms")
-    print(f"scoring, enteron           {1000 * fast:9.1f} ms   {slow / fast:6.1f} times faster")
-    print(f"every figure and interval  {1000 * whole:9.1f} ms")
-    print(f"enteron evaluate, start-up and files included  {command:.2f} s")
+    seconds, literal_seconds = timed(score), timed(literal_score)
+    evaluate_seconds = timed(lambda: summarise(evaluate(annotations[0], annotations[1])))
+    command_seconds = timed(lambda: run_command(*texts), rounds=3)
+    difference = max(abs(a - b) for a, b in zip(score(), literal_score(), strict=True))
+    ratio = literal_seconds / seconds
+    print(f"scoring, literal           {1000 * literal_seconds:9.1f} ms")
+    print(f"scoring, enteron           {1000 * seconds:9.1f} ms   {ratio:6.1f} times faster")
+    print(f"every metric and interval  {1000 * evaluate_seconds:9.1f} ms")
+    print(f"enteron evaluate, start-up and files included  {command_seconds:.2f} s")
     print(f"largest difference of the two scores: {difference:.1e}")
 
 
@@ -63,8 +64,8 @@ def run_command(truth: str, prediction: str) -> None:
         subprocess.run(command, cwd=folder, check=True, capture_output=True)
 
 
-def made_truth(studies: int = 60, pieces: int = 280) -> dict[str, Any]:
-    """Studies of five regions, cut by short findings as real truth is."""
+def synthetic_truth(studies: int = 60, pieces: int = 280) -> dict[str, Any]:
+    """Studies of five regions, cut at every change of label as real truth is."""
     rng = np.random.default_rng(0)
     videos = []
     for study in range(studies):
@@ -79,8 +80,8 @@ def made_truth(studies: int = 60, pieces: int = 280) -> dict[str, Any]:
     return {"videos": videos}
 
 
-def made_prediction(truth: dict[str, Any], count: int) -> dict[str, Any]:
-    """Shaken copies of the truth's events and inventions, shared out evenly over the studies."""
+def synthetic_prediction(truth: dict[str, Any], count: int) -> dict[str, Any]:
+    """Copies of true events with moved ends, one in five with another label; as many per study."""
     rng = np.random.default_rng(1)
     videos = []
     studies = truth["videos"]

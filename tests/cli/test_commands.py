@@ -1,11 +1,16 @@
-"""The commands as a person meets them: output, exit codes, and one sentence for every mistake."""
+"""The commands as people use them: output, exit codes, and one sentence for every mistake."""
 
 import json
+import os
 import subprocess
 import sys
+import typing
+from pathlib import Path
 
 import pytest
 
+from enteron.cli import check, evaluate, main, validate
+from tests.folders.making import official, write_plain_reading
 from tests.making import label_rows, write_frames, write_labels
 
 TRUTH = {
@@ -116,9 +121,140 @@ def test_evaluate_refuses_files_that_are_not_there(enteron, files, tmp_path):
     assert "p.json cannot be read" in enteron("evaluate", "t.json", "p.json", code=1).stderr
 
 
+EVENTS = [(0, 10, "stomach"), (10, 20, "small intestine"), (10, 20, "blood")]
+
+
+@pytest.fixture
+def readings(tmp_path):
+    """Readings of studies 1 and 2, the first with a frame rate."""
+    write_plain_reading(tmp_path / "out" / "1", "1", EVENTS, run={"rate": 10.0})
+    write_plain_reading(tmp_path / "out" / "2", "2", EVENTS)
+    return tmp_path / "out"
+
+
+def test_evaluate_accepts_readings(enteron, files, readings):
+    files("t.json", TRUTH)
+    for prediction in ("out/1", "out/1/submission.json", "out/1/events.json"):
+        figures = json.loads(enteron("evaluate", "t.json", prediction, "--json").stdout)
+        assert figures["map"] == {"0.5": 1.0, "0.95": 1.0}
+    files("both.json", official(("1", EVENTS), ("2", EVENTS)))
+    figures = json.loads(enteron("evaluate", "both.json", "out", "--json").stdout)
+    assert list(figures["videos"]) == ["1", "2"]
+    assert figures["map"]["0.95"] == 1.0
+
+
+def test_evaluate_uses_the_reading_s_frame_rate(enteron, files, readings):
+    files("t.json", TRUTH)
+    said = enteron("evaluate", "t.json", "out/1").stdout
+    assert "0.0 hours at 10 frames/s (from the reading).\n" in said
+    findings = json.loads(enteron("evaluate", "t.json", "out/1", "--json").stdout)["findings"]
+    assert (findings["rate"], findings["rate_assumed"]) == (10.0, False)
+    assert findings["hours"] == pytest.approx(20 / 10 / 3600)
+    said = enteron("evaluate", "t.json", "out/1", "--rate", "5").stdout
+    assert "at 5 frames/s (as given).\n" in said
+    files("2.json", official(("2", EVENTS)))
+    said = enteron("evaluate", "2.json", "out/2").stdout
+    assert "at 2 frames/s (assumed). Set the rate with --rate." in said
+
+
+def test_evaluate_one_study_of_a_truth_with_several(enteron, files, readings):
+    files("both.json", official(("1", EVENTS), ("2", EVENTS)))
+    refused = enteron("evaluate", "both.json", "out/1", code=1).stderr
+    assert refused == (
+        "enteron: the prediction lacks 1 of the truth's 2 studies, the first is 2; list every "
+        "study, with an empty list of events where nothing was found, or score only the predicted "
+        "ones with --only-predicted.\n"
+    )
+    note = "the prediction has 1 of the truth's 2 studies; the others are left out"
+    said = enteron("evaluate", "both.json", "out/1", "--only-predicted").stdout
+    assert f"Note: {note}." in said
+    figures = json.loads(
+        enteron("evaluate", "both.json", "out/1", "--only-predicted", "--json").stdout
+    )
+    assert list(figures["videos"]) == ["1"]
+    assert figures["warnings"] == [note]
+
+
+def test_evaluate_and_validate_refuse_what_holds_no_prediction(enteron, files, readings, tmp_path):
+    files("t.json", TRUTH)
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "out" / "2" / "submission.json").unlink()
+    for command in (["evaluate", "t.json"], ["validate"]):
+        done = enteron(*command, "empty", code=1)
+        assert "the folder 'empty' holds no reading; give an official JSON, the" in done.stderr
+        done = enteron(*command, "out", code=1)
+        assert "the reading '2' has no submission.json; it is not finished" in done.stderr
+        done = enteron(*command, "out/1/run.json", code=1)
+        assert (
+            "run.json has no field 'videos' (its fields are 'study', 'state', 'rate')"
+            in done.stderr
+        )
+        assert done.stdout == ""
+    done = enteron("evaluate", "out/1/events.json", "t.json", code=1)
+    assert "this is events.json of a reading: give submission.json beside it" in done.stderr
+
+
+def test_validate_accepts_readings(enteron, files, readings):
+    assert enteron("validate", "out/1").stdout == "1 is valid: 1 study, 3 events.\n"
+    said = enteron("validate", "out/1/events.json").stdout
+    assert "events.json is valid: 1 study, 3 events." in said
+    assert "this is not the file to send; submission.json of the reading is" in said
+    said = enteron("validate", "out").stdout
+    assert "out is valid: 2 studies, 6 events." in said
+    assert "the challenge takes one file with all studies" in said
+    files("out/submission.json", official(("1", EVENTS), ("2", EVENTS)))
+    assert enteron("validate", "out").stdout == "out is valid: 2 studies, 6 events.\n"
+    write_plain_reading(readings / "1", "1", EVENTS, unit="index")
+    done = enteron("validate", "out/1", code=1)
+    assert "counts in 'index' where 'frame' is needed; index or frame?" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("evaluate", "t.json", "p.json"), ("evaluate", "p.json", "t.json"), ("validate", "p.json")],
+)
+def test_a_file_without_the_right_to_read_it_is_bad_input(
+    arguments, files, tmp_path, monkeypatch, capsys
+):
+    """Exit code 1 and a sentence; typer's own check would print its usage and exit with 2.
+
+    Tests may run as root, who can read anything, so the system's answers are replaced.
+    """
+    files("t.json", TRUTH)
+    files("p.json", TRUTH)
+    read_text = Path.read_text
+
+    def refused(path, *options, **named):
+        if path.name == "p.json":
+            raise PermissionError(13, "Permission denied", str(path))
+        return read_text(path, *options, **named)
+
+    monkeypatch.setattr(os, "access", lambda path, *_, **__: Path(path).name != "p.json")
+    monkeypatch.setattr(Path, "read_text", refused)
+    monkeypatch.setattr(sys, "argv", ["enteron", *arguments])
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 1
+    assert capsys.readouterr().err == (
+        "enteron: p.json cannot be read (Permission denied); ask for the right to read the file.\n"
+    )
+
+
+@pytest.mark.parametrize("command", [check.check, evaluate.evaluate, validate.validate])
+def test_no_path_is_left_to_typer_s_own_check(command):
+    hints = typing.get_type_hints(command, include_extras=True).values()
+    paths = [hint for hint in hints if "Path" in str(hint)]
+    assert paths
+    for hint in paths:
+        (parameter,) = hint.__metadata__
+        assert not parameter.readable
+        assert not parameter.exists
+
+
 def test_validate(enteron, files):
     files("t.json", TRUTH)
-    assert "t.json is valid: 1 studies, 2 events." in enteron("validate", "t.json").stdout
+    assert "t.json is valid: 1 study, 2 events." in enteron("validate", "t.json").stdout
     assert "is valid" in enteron("validate", "t.json", "--truth", "t.json").stdout
     noted = {
         "videos": [
@@ -127,11 +263,11 @@ def test_validate(enteron, files):
         ]
     }
     said = enteron("validate", files("n.json", noted)).stdout
-    assert "'score' is not part of the format; events rank by their order only" in said
-    assert "1 events carry no label" in said
-    assert "1 studies have no events, the first is 2" in said
+    assert "'score' is not part of the format; only the order of events ranks" in said
+    assert "1 event has no label and is ignored by the score" in said
+    assert "1 study has no events, the first is 2" in said
     done = enteron("validate", "n.json", "--truth", "t.json", code=1)
-    assert "has 1 studies that the truth does not know, the first is 2" in done.stderr
+    assert "has 1 study that the truth does not have, the first is 2" in done.stderr
 
 
 def test_validate_names_the_first_wrong_event(enteron, files):
@@ -154,7 +290,7 @@ def test_check(enteron, tmp_path):
     (tmp_path / "data" / "2" / "frame_000003.PNG").write_bytes(b"")
     done = enteron("check", "data", "--decode", code=1)
     assert "5 of 24 label rows have an image" in " ".join(done.stdout.split())
-    assert "1 frames cannot be read" in " ".join(done.stdout.split())
+    assert "1 frame cannot be read" in " ".join(done.stdout.split())
     content = json.loads(enteron("check", "data", "--json", code=1).stdout)
     assert content["problems"] == 1
     assert [report["study"] for report in content["studies"]] == ["1", "2"]

@@ -46,7 +46,7 @@ def test_labels_of_another_study_are_refused(tmp_path):
         find_studies(tmp_path)["1"].join()
 
 
-def test_a_few_missing_images_are_told_but_not_refused(tmp_path):
+def test_a_few_missing_images_are_reported_but_not_refused(tmp_path):
     table = read_label_table(
         write_labels(tmp_path / "1.csv", label_rows((1000, ["colon"])), first=0)
     )
@@ -177,12 +177,12 @@ def test_inspection_collects_problems_and_notes(tmp_path):
     assert report.positives["blood"] == 397
     assert report.unreadable == 1
     assert report.notes == [
-        "its numbering has 1 gaps",
-        "1 label rows name no region",
-        "1 label rows name 2 regions",
-        "1 label rows have no image: frames 7",
+        "its numbering has 1 gap",
+        "1 label row names no region",
+        "1 label row names 2 regions",
+        "1 label row has no image: frame 7",
         "2 images have no label row: frames 400, 401",
-        "1 frames cannot be read, mostly because the file is empty: frames 9",
+        "1 frame cannot be read, mostly because the file is empty: frame 9",
     ]
 
 
@@ -192,6 +192,6 @@ def test_inspection_of_a_test_study_checks_its_file(tmp_path):
     (tmp_path / "navi.csv").write_text(f"frame_file;mouth\n{names}\n")
     report = inspect(find_studies(tmp_path)["navi"])
     assert report.problems == [
-        "study navi lacks 3 of the 8 frames of its test file: frames 5, 6, 7; fetch the images "
+        "study navi lacks 3 of the 8 frames of its test file: frames 5, 6, 7; download the images "
         "again."
     ]

@@ -11,6 +11,7 @@ from enteron.datasets.submission import (
     format_submission,
     parse_events,
     read_submission,
+    require_known_studies,
     require_same_studies,
     write_submission,
 )
@@ -97,17 +98,35 @@ BAD = {
     "empty": ("", 'the file is empty; write {"videos": [ … ]}.'),
     "not JSON": (
         '{"videos": [}',
-        "the file is not JSON: expecting value at line 1, column 13; correct that place.",
+        "the file is not JSON: expecting value at line 1, column 13; correct the file there.",
     ),
     "a list": ("[]", "the file is []; it is an object with 'videos'."),
-    "no videos": ("{}", "the file has no field 'videos'; its fields are 'videos'."),
+    "no videos": (
+        "{}",
+        "the file has no field 'videos' (it has no fields); the official format has 'videos' here.",
+    ),
+    "a misspelt field": (
+        '{"video":[]}',
+        "the file has no field 'videos' (its fields are 'video'); did you mean 'videos' where it "
+        "says 'video'.",
+    ),
+    "events.json of a reading": (
+        '{"study":"a","unit":"frame","events":[]}',
+        "the file has no field 'videos' (its fields are 'study', 'unit', 'events'); this is "
+        "events.json of a reading: give submission.json beside it.",
+    ),
+    "run.json of a reading": (
+        '{"command":"enteron read a","rows":3,"versions":{}}',
+        "the file has no field 'videos' (its fields are 'command', 'rows', 'versions'); this is "
+        "run.json of a reading: give submission.json beside it.",
+    ),
     "videos no list": (
         '{"videos":{}}',
         "the file: 'videos' is not a list; write {\"videos\": [ … ]}.",
     ),
     "video no object": (
         '{"videos":[3]}',
-        "the file: video 1 is 3; it is an object with 'events', 'video_id'.",
+        "the file: video 1 is 3; it is an object with 'video_id', 'events'.",
     ),
     "id no string": (
         video(GOOD, study="7"),
@@ -119,11 +138,12 @@ BAD = {
     ),
     "event no object": (
         video("[1,2]"),
-        "study a, event 1 is [1, 2]; it is an object with 'end', 'label', 'start'.",
+        "study a, event 1 is [1, 2]; it is an object with 'start', 'end', 'label'.",
     ),
     "field missing": (
         video('{"start":1,"label":["blood"]}'),
-        "study a, event 1 has no field 'end'; its fields are 'end', 'label', 'start'.",
+        "study a, event 1 has no field 'end' (its fields are 'start', 'label'); the official "
+        "format has 'start', 'end', 'label' here.",
     ),
     "study twice": (
         '{"videos":[{"video_id":"a","events":[]},{"video_id":"a","events":[]}]}',
@@ -145,7 +165,7 @@ def test_refused_in_one_sentence(case):
 
 
 def test_inclusive_ends_exist_only_in_the_file():
-    read: list[Annotation] = parse_events(video(GOOD), Unit.FRAME)
+    read = parse_events(video(GOOD), Unit.FRAME)
     assert read[0].segments == (Segment(0, 5, ("blood",)),)
     assert json.loads(format_submission(read)) == json.loads(video(GOOD))
 
@@ -155,7 +175,7 @@ def test_an_unlabelled_event_is_read():
     assert annotation.segments == (Segment(0, 1, ()),)
 
 
-def test_foreign_fields_are_told():
+def test_foreign_fields_are_named():
     assert foreign_fields(video('{"start":0,"end":0,"label":[],"score":1}')) == ["score"]
     assert foreign_fields(video(GOOD)) == []
 
@@ -164,8 +184,27 @@ def test_the_same_studies_on_both_sides():
     require_same_studies(["a", "b"], ["b", "a"])
     with pytest.raises(SubmissionError, match="lacks 1 of the truth's 2 studies, the first is b"):
         require_same_studies(["a", "b"], ["a"])
-    with pytest.raises(SubmissionError, match="has 1 studies that the truth does not know"):
+    with pytest.raises(
+        SubmissionError, match="has 1 study that the truth does not have, the first is b"
+    ):
         require_same_studies(["a"], ["a", "b"])
+    with pytest.raises(SubmissionError, match="has 2 studies that the truth does not have"):
+        require_known_studies(["a"], ["c", "b"])
+    require_known_studies(["a", "b"], ["b"])
+
+
+@pytest.mark.parametrize("spelling", ["recording_7", "7.csv", "007", "recording_07.mp4"])
+def test_an_id_that_is_spelt_differently_is_guessed(spelling):
+    said = f"names a study '{spelling}': use the id of the truth"
+    with pytest.raises(SubmissionError, match=said):
+        require_same_studies(["7", "8"], [spelling, "8"])
+    with pytest.raises(SubmissionError, match="the truth names a study '7': use the id of"):
+        require_known_studies(["7", "8"], [spelling])
+
+
+def test_another_remedy_is_offered():
+    with pytest.raises(SubmissionError, match="where nothing was found, or wait"):
+        require_same_studies(["a"], [], alternative="wait")
 
 
 def test_rows_are_not_written_as_frames(tmp_path):
@@ -176,9 +215,9 @@ def test_rows_are_not_written_as_frames(tmp_path):
 
 
 def test_a_study_is_not_written_twice():
-    one: Annotation = Annotation("a", Unit.FRAME, ())
+    annotation = Annotation("a", Unit.FRAME, ())
     with pytest.raises(SubmissionError, match="study a occurs twice"):
-        format_submission([one, one])
+        format_submission([annotation, annotation])
 
 
 def test_files_that_cannot_be_read(tmp_path):
@@ -207,13 +246,13 @@ annotations = st.lists(
 
 
 @given(annotations)
-def test_what_is_written_is_read_back_in_the_same_order(made):
-    assert parse_events(format_submission(made), Unit.FRAME) == made
+def test_what_is_written_is_read_back_in_the_same_order(studies):
+    assert parse_events(format_submission(studies), Unit.FRAME) == studies
 
 
 @given(annotations, st.data())
-def test_no_damage_passes_silently_or_crashes(made, data):
-    text = format_submission(made)
+def test_no_damage_passes_silently_or_crashes(studies, data):
+    text = format_submission(studies)
     cut = data.draw(st.integers(0, len(text.rstrip()) - 1))
     with pytest.raises(SubmissionError):
         parse_events(text[:cut], Unit.FRAME)

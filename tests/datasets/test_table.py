@@ -136,7 +136,7 @@ def test_truth_is_cut_at_every_change_of_the_label_set(tmp_path):
     )
     frames = truth_events(table, Unit.FRAME)
     assert frames.unit is Unit.FRAME
-    # A row holds up to the next stored frame: five frames each, the last one too.
+    # A row lasts up to the next stored frame: five frames each, the last one too.
     assert [(s.start, s.stop) for s in frames.segments] == [
         (100, 110),
         (110, 125),
@@ -185,5 +185,5 @@ def test_events_give_back_the_rows_they_came_from(codes, step):
     assert [(step * s.start, step * s.stop) for s in in_rows] == [
         (s.start, s.stop) for s in truth_events(table, Unit.FRAME).segments
     ]
-    for one, two in pairwise(in_rows):
-        assert one.labels != two.labels
+    for segment, following in pairwise(in_rows):
+        assert segment.labels != following.labels

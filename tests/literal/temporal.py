@@ -1,6 +1,6 @@
-"""The official score as its text reads, step by step, on the dictionaries of the official JSON.
+"""The official score written as its text reads, step by step, on the official JSON.
 
-Shares no code with `enteron.metrics`. The benchmark `metrics` measures against it.
+It shares no code with `enteron.metrics`, whose tests and benchmark compare with it.
 """
 
 LABELS = [

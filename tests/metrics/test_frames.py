@@ -18,23 +18,23 @@ def test_equals_scikit_learn(seed, rows, levels):
     truth = rng.random((rows, 17)) < rng.random(17)
     scores = rng.integers(0, levels, size=(rows, 17)) / levels
     thresholds = rng.random(17)
-    found = frame_metrics(truth, scores, thresholds)
+    metrics = frame_metrics(truth, scores, thresholds)
     for column in range(17):
         y, s = truth[:, column], scores[:, column]
-        said = s >= thresholds[column]
-        assert found.support[column] == y.sum()
+        predicted = s >= thresholds[column]
+        assert metrics.support[column] == y.sum()
         if y.any():
-            assert found.ap[column] == pytest.approx(sk.average_precision_score(y, s), abs=1e-12)
-            assert found.recall[column] == pytest.approx(sk.recall_score(y, said))
+            assert metrics.ap[column] == pytest.approx(sk.average_precision_score(y, s), abs=1e-12)
+            assert metrics.recall[column] == pytest.approx(sk.recall_score(y, predicted))
         else:
-            assert np.isnan(found.ap[column])
-            assert np.isnan(found.auc[column])
+            assert np.isnan(metrics.ap[column])
+            assert np.isnan(metrics.auc[column])
         if y.any() and not y.all():
-            assert found.auc[column] == pytest.approx(sk.roc_auc_score(y, s), abs=1e-12)
-        if said.any():
-            assert found.precision[column] == pytest.approx(sk.precision_score(y, said))
-        if y.any() or said.any():
-            assert found.f1[column] == pytest.approx(sk.f1_score(y, said))
+            assert metrics.auc[column] == pytest.approx(sk.roc_auc_score(y, s), abs=1e-12)
+        if predicted.any():
+            assert metrics.precision[column] == pytest.approx(sk.precision_score(y, predicted))
+        if y.any() or predicted.any():
+            assert metrics.f1[column] == pytest.approx(sk.f1_score(y, predicted))
 
 
 def test_macro_in_both_conventions():
@@ -44,9 +44,9 @@ def test_macro_in_both_conventions():
     scores = np.zeros((4, 17))
     scores[:2, 0] = 0.9
     scores[[0, 1, 3], 1] = 0.8
-    found = frame_metrics(truth, scores)
-    assert found.macro("ap", "zero") == pytest.approx(1.25 / 17)
-    assert found.macro("ap", "left out") == pytest.approx(1.25 / 2)
+    metrics = frame_metrics(truth, scores)
+    assert metrics.macro("ap", "zero") == pytest.approx(1.25 / 17)
+    assert metrics.macro("ap", "left out") == pytest.approx(1.25 / 2)
     empty = frame_metrics(np.zeros((4, 17), dtype=bool), scores)
     assert empty.macro("ap", "zero") == 0
     assert np.isnan(empty.macro("ap", "left out"))
@@ -68,3 +68,5 @@ def test_refuses_what_it_cannot_score():
         frame_metrics(truth, scores)
     with pytest.raises(EnteronError, match="do not fit"):
         frame_metrics(truth, np.zeros((4, 17)))
+    with pytest.raises(EnteronError, match=r"did you supply \(labels, frames\)\?"):
+        frame_metrics(truth.T, np.zeros((17, 3)))

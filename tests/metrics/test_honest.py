@@ -93,13 +93,13 @@ def test_merged_truth_forgives_cuts_and_the_official_score_does_not():
             Segment(110, 200, ("colon",)),
         ),
     )
-    whole = study("a", (0, 200, "colon"), (100, 110, "blood"))
-    figures = summarise(evaluate([cut], [whole]))
+    uncut = study("a", (0, 200, "colon"), (100, 110, "blood"))
+    figures = summarise(evaluate([cut], [uncut]))
     # the first of three colon pieces matches at exactly 0.5: AP 1/3; blood 1
     assert figures["present"]["0.5"] == pytest.approx((1 / 3 + 1) / 2)
     assert figures["present_merged"]["0.5"] == 1
     assert figures["whole_truth"]["0.5"] == pytest.approx((15 + 1 / 3 + 1) / 17)
-    # and a prediction that is cut in other places is whole again when merged
+    # and a prediction that is cut at other frames is one event again when merged
     other = study("a", (0, 50, "colon"), (50, 200, "colon"), (100, 110, "blood"))
     assert summarise(evaluate([cut], [other]))["present_merged"]["0.95"] == 1
 
@@ -116,7 +116,7 @@ def test_overlap_detection_equals_brute_force(true, predicted):
         merge_touching(flatten([[Segment(a, a + n, (name,)) for a, n, name in side]]))
         for side in (true, predicted)
     ]
-    found = detect_by_overlap(sides[0], sides[1], 1)
+    detection = detect_by_overlap(sides[0], sides[1], 1)
 
     def touching(these, those):
         return sum(
@@ -127,10 +127,10 @@ def test_overlap_detection_equals_brute_force(true, predicted):
             for g, a, b in zip(these.group, these.start, these.stop, strict=True)
         )
 
-    assert found.found.sum() == touching(sides[0], sides[1])
-    assert found.right.sum() == touching(sides[1], sides[0])
-    assert found.truths.sum() == len(sides[0])
-    assert (found.false_alarms == found.predicted - found.right).all()
+    assert detection.detected.sum() == touching(sides[0], sides[1])
+    assert detection.correct.sum() == touching(sides[1], sides[0])
+    assert detection.true_events.sum() == len(sides[0])
+    assert (detection.false_alarms == detection.predicted - detection.correct).all()
 
 
 def test_the_first_region_s_onset_says_nothing():
@@ -206,5 +206,5 @@ def test_bootstrap_leaves_out_undefined_studies_and_pairs_differences():
 
 
 def test_a_label_column_is_where_it_should_be():
-    found = detect_by_overlap(flatten([[Segment(0, 1, ("ulcer",))]]), flatten([[]]), 1)
-    assert found.truths[0, COLUMN["ulcer"]] == 1
+    detection = detect_by_overlap(flatten([[Segment(0, 1, ("ulcer",))]]), flatten([[]]), 1)
+    assert detection.true_events[0, COLUMN["ulcer"]] == 1

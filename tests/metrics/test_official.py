@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from enteron.datasets.submission import read_events
+from enteron.errors import EnteronError
 from enteron.labels import LABELS, REGIONS
 from enteron.metrics.official import (
     Spans,
     flatten,
-    merge_per_label,
     merge_touching,
-    overlapping,
+    overlapping_pairs,
     temporal_scores,
 )
 from enteron.types import Annotation, Segment, Unit
@@ -65,17 +65,19 @@ def test_equals_the_literal_score_on_long_events(study):
     truth, predicted = study
     scores = temporal_scores(spans([truth]), spans([predicted]), 1)
     for score in scores:
-        wanted, _ = literal.temporal_map(official([truth]), official([predicted]), score.threshold)
-        assert score.map == pytest.approx(wanted, abs=1e-12)
+        expected, _ = literal.temporal_map(
+            official([truth]), official([predicted]), score.threshold
+        )
+        assert score.map == pytest.approx(expected, abs=1e-12)
 
 
-def one(truth, predicted, threshold=0.5, label="blood") -> float:
+def ap_of(truth, predicted, threshold=0.5, label="blood") -> float:
     """AP of one label; spans are [start, stop)."""
-    made = [
+    true_spans, predicted_spans = (
         flatten([[Segment(start, stop, (label,)) for start, stop in side]])
         for side in (truth, predicted)
-    ]
-    (score,) = temporal_scores(made[0], made[1], 1, [threshold])
+    )
+    (score,) = temporal_scores(true_spans, predicted_spans, 1, [threshold])
     return float(score.ap[0, LABELS.index(label)])
 
 
@@ -84,41 +86,41 @@ def test_first_free_match_not_the_best_one():
     #  predicted  [0         12)           tIoU 0.5 with both: takes the left one
     #  predicted  [0    6)                 its true partner is taken -> false positive
     #  precision 1, 1/2; recall 1/2, 1/2 -> AP = 1/2
-    assert one([(0, 6), (6, 12)], [(0, 12), (0, 6)]) == 0.5
+    assert ap_of([(0, 6), (6, 12)], [(0, 12), (0, 6)]) == 0.5
     #  the same with the second prediction on the right: 1 * 1/2 + 1 * 1/2
-    assert one([(0, 6), (6, 12)], [(0, 12), (6, 12)]) == 1.0
+    assert ap_of([(0, 6), (6, 12)], [(0, 12), (6, 12)]) == 1.0
     #  truth listed right to left: the long one takes the right, the left stays free
-    assert one([(6, 12), (0, 6)], [(0, 12), (0, 6)]) == 1.0
+    assert ap_of([(6, 12), (0, 6)], [(0, 12), (0, 6)]) == 1.0
 
 
 def test_file_order_is_the_ranking():
     #  truth      [0 10)      [20 30)
     truth = [(0, 10), (20, 30)]
     hits, miss = [(0, 10), (20, 30)], (50, 60)
-    assert one(truth, [*hits, miss]) == 1.0  # a false positive at the end is free
-    assert one(truth, [miss, *hits]) == pytest.approx((1 / 2 + 2 / 3) / 2)
+    assert ap_of(truth, [*hits, miss]) == 1.0  # a false positive at the end is free
+    assert ap_of(truth, [miss, *hits]) == pytest.approx((1 / 2 + 2 / 3) / 2)
 
 
 def test_the_threshold_is_inclusive_and_counts_frames():
     #  truth [0 10), predicted [0 5): 5 / 10
-    assert one([(0, 10)], [(0, 5)], 0.5) == 1
-    assert one([(0, 10)], [(0, 4)], 0.5) == 0
-    assert one([(0, 20)], [(0, 19)], 0.95) == 1
-    assert one([(0, 1)], [(0, 1)], 0.95) == 1
-    assert one([(0, 1)], [(1, 2)], 0.5) == 0
+    assert ap_of([(0, 10)], [(0, 5)], 0.5) == 1
+    assert ap_of([(0, 10)], [(0, 4)], 0.5) == 0
+    assert ap_of([(0, 20)], [(0, 19)], 0.95) == 1
+    assert ap_of([(0, 1)], [(0, 1)], 0.95) == 1
+    assert ap_of([(0, 1)], [(1, 2)], 0.5) == 0
 
 
 def test_a_label_that_is_absent_rewards_silence():
-    assert one([], []) == 1
-    assert one([], [(0, 1)]) == 0
-    assert one([(0, 1)], []) == 0
+    assert ap_of([], []) == 1
+    assert ap_of([], [(0, 1)]) == 0
+    assert ap_of([(0, 1)], []) == 0
 
 
 @given(events(30), st.randoms())
 def test_invariants(study, random):
     truth = [study]
     perfect = temporal_scores(spans(truth), spans(truth), 1)
-    # Identical spans may take each other's partner, but every one finds one.
+    # Identical spans may take each other's partner, but each has one.
     assert all(score.map == 1 for score in perfect)
     moved = [[{**e, "start": e["start"] + 1000, "end": e["end"] + 1000} for e in study]]
     shifted = temporal_scores(spans(moved), spans(moved), 1)
@@ -127,20 +129,19 @@ def test_invariants(study, random):
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 40), st.integers(1, 20)), max_size=25))
 def test_merging_equals_painting(rows):
-    made = Spans(*(np.array(c, dtype=np.int64) for c in zip(*rows, strict=True))) if rows else None
-    if made is None:
-        return
-    made = Spans(made.group, made.start, made.start + made.stop)
-    merged = merge_touching(made)
+    group, start, length = np.array(rows, dtype=np.int64).reshape(-1, 3).T
+    pieces = Spans(group, start, start + length)
+    merged = merge_touching(pieces)
     for group in range(4):
         painted = np.zeros(100, dtype=bool)
-        for g, start, stop in zip(made.group, made.start, made.stop, strict=True):
+        for g, start, stop in zip(pieces.group, pieces.start, pieces.stop, strict=True):
             if g == group:
                 painted[start:stop] = True
         edges = np.flatnonzero(np.diff(np.concatenate(([0], painted.astype(int), [0]))))
-        wanted = sorted(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))
-        mine = merged.where(merged.group == group)
-        assert sorted(zip(mine.start.tolist(), mine.stop.tolist(), strict=True)) == wanted
+        expected = sorted(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))
+        spans_of_group = merged.where(merged.group == group)
+        starts, stops = spans_of_group.start.tolist(), spans_of_group.stop.tolist()
+        assert sorted(zip(starts, stops, strict=True)) == expected
 
 
 def test_a_merged_event_ranks_where_its_first_part_did():
@@ -160,35 +161,44 @@ def test_pairs_are_found_in_blocks_too(monkeypatch):
     stop = start + rng.integers(1, 100, size=(2, 400))
     group = rng.integers(0, 5, size=(2, 400))
     truth, predicted = (Spans(group[i], start[i], stop[i]) for i in range(2))
-    whole = overlapping(truth, predicted, 0.3)
-    monkeypatch.setattr("enteron.metrics.official._PAIRS_AT_ONCE", 1000)
-    blocks = overlapping(truth, predicted, 0.3)
-    for a, b in zip(vars(whole).values(), vars(blocks).values(), strict=True):
+    at_once = overlapping_pairs(truth, predicted, 0.3)
+    monkeypatch.setattr("enteron.metrics.official._MAX_PAIRS_AT_ONCE", 1000)
+    blocks = overlapping_pairs(truth, predicted, 0.3)
+    for a, b in zip(vars(at_once).values(), vars(blocks).values(), strict=True):
         np.testing.assert_array_equal(a, b)
-    assert len(whole.predicted) > 1000
+    assert len(at_once.predicted) > 1000
 
 
 # --- the published figures, on real annotation ---
 
-Rows = Annotation
+
+def merge_per_label(study: Annotation) -> Annotation:
+    """The same study with every label's touching segments merged."""
+    merged = merge_touching(flatten([study.segments]))
+    segments = (
+        Segment(int(start), int(stop), (LABELS[column],))
+        for column, start, stop in zip(merged.column, merged.start, merged.stop, strict=True)
+    )
+    return Annotation(study.study, study.unit, tuple(segments))
 
 
-def hulls(study: Rows) -> Rows:
-    found = study.spans()
+def hulls(study: Annotation) -> Annotation:
+    """Each region once, from its first frame to its last."""
+    spans_of = study.spans()
     parts = [
-        Segment(int(found[r][:, 0].min()), int(found[r][:, 1].max()), (r,))
+        Segment(int(spans_of[r][:, 0].min()), int(spans_of[r][:, 1].max()), (r,))
         for r in REGIONS
-        if r in found
+        if r in spans_of
     ]
     return Annotation(study.study, study.unit, tuple(parts))
 
 
-def region_runs(study: Rows) -> Rows:
+def region_runs(study: Annotation) -> Annotation:
     parts = (s for s in merge_per_label(study).segments if s.labels[0] in REGIONS)
     return Annotation(study.study, study.unit, tuple(parts))
 
 
-def reverse(study: Rows) -> Rows:
+def reverse(study: Annotation) -> Annotation:
     return Annotation(study.study, study.unit, merge_per_label(study).segments[::-1])
 
 
@@ -240,13 +250,27 @@ def test_real_truth_equals_the_literal_score(real_events):
     true, predicted = (flatten(s.segments for s in side) for side in (truth, shaken))
     scores = temporal_scores(true, predicted, 12)
     for score in scores:
-        wanted, _ = literal.temporal_map(plain(truth), plain(shaken), score.threshold)
-        assert score.map == pytest.approx(wanted, abs=1e-12)
+        expected, _ = literal.temporal_map(plain(truth), plain(shaken), score.threshold)
+        assert score.map == pytest.approx(expected, abs=1e-12)
         assert 0.05 < score.present_map < 0.95
 
 
 def test_thresholds_may_come_in_any_order():
-    made = flatten([[Segment(0, 10, ("colon",))]]), flatten([[Segment(0, 6, ("colon",))]])
+    truth = flatten([[Segment(0, 10, ("colon",))]])
+    predicted = flatten([[Segment(0, 6, ("colon",))]])
     for order in itertools.permutations([0.5, 0.95, 0.6]):
-        found = {s.threshold: s.present_map for s in temporal_scores(*made, 1, order)}
-        assert found == {0.5: 1.0, 0.6: 1.0, 0.95: 0.0}
+        scores = temporal_scores(truth, predicted, 1, order)
+        assert {s.threshold: s.present_map for s in scores} == {0.5: 1.0, 0.6: 1.0, 0.95: 0.0}
+
+
+def test_refuses_what_cannot_be_scored():
+    first, second = (
+        flatten([[Segment(0, 10, ("colon",))]]),
+        flatten([[], [Segment(0, 10, ("colon",))]]),
+    )
+    with pytest.raises(EnteronError, match="did you supply percent"):
+        temporal_scores(first, first, 1, [50, 95])
+    with pytest.raises(EnteronError, match="did you supply percent"):
+        temporal_scores(first, first, 1, [0.0])
+    with pytest.raises(EnteronError, match="the prediction has spans of study number 1, but 1 "):
+        temporal_scores(first, second, 1)

@@ -1,4 +1,4 @@
-"""The simulated classifier is as good as asked for, and the same for the same seed."""
+"""The simulated classifier is as good as specified, and the same for the same seed."""
 
 import numpy as np
 import pytest
@@ -28,16 +28,16 @@ def truth_of(rows: int, seed: int = 0) -> np.ndarray:
 
 
 @pytest.mark.parametrize("level", ["weaker", "paper", "stronger"])
-def test_auc_is_as_asked_for_within_sampling_error(level):
+def test_auc_is_as_specified_within_sampling_error(level):
     truth = truth_of(40_000)
     options = INDEPENDENT.model_copy(update={"level": level})
     scores = simulate(truth, 5, RATES, 1, options)
     for column, label in enumerate(LABELS):
-        asked = separabilities(level)[label].auc
+        expected = separabilities(level)[label].auc
         y = truth[:, column]
         # Hanley and McNeil's bound on the variance of an AUC: a(1 - a) / min(positives, negatives)
-        error = (max(asked * (1 - asked), 1e-3) / min(y.sum(), (~y).sum())) ** 0.5
-        assert roc_auc_score(y, scores[:, column]) == pytest.approx(asked, abs=4 * error)
+        error = (max(expected * (1 - expected), 1e-3) / min(y.sum(), (~y).sum())) ** 0.5
+        assert roc_auc_score(y, scores[:, column]) == pytest.approx(expected, abs=4 * error)
 
 
 def test_the_level_of_the_paper_is_its_table():
@@ -86,13 +86,13 @@ def test_borders_move_but_regions_stay_in_order():
     for k, (start, stop) in enumerate(((0, 10), (10, 30), (30, 500), (500, 2000), (2000, 3000))):
         truth[start:stop, k] = True
     options = SimulationOptions(level="stronger", slow=0, constant=0, border=300)
-    found = [
+    regions = [
         simulate(truth, 5, RATES, seed, options)[:, : len(REGIONS)].argmax(axis=1)
         for seed in range(8)
     ]
-    starts = [int(np.argmax(np.convolve(f == 4, np.ones(9), "same") > 5)) for f in found]
+    starts = [int(np.argmax(np.convolve(f == 4, np.ones(9), "same") > 5)) for f in regions]
     assert 5 < np.std(starts) < 200
-    assert all((f[2500:] == 4).mean() > 0.9 for f in found)
+    assert all((f[2500:] == 4).mean() > 0.9 for f in regions)
 
 
 def test_the_same_seed_gives_the_same_scores():

@@ -62,10 +62,10 @@ def test_random_access_equals_streaming_bit_for_bit(source):
     with open_study(source) as study:
         streamed = {frame.number: frame for frame in study}
         for number in (0, 13, 14, 30, 39):
-            one = study.frame(number)
-            assert one.image is not None
-            np.testing.assert_array_equal(one.image, streamed[number].image)
-            assert one.time == streamed[number].time
+            frame = study.frame(number)
+            assert frame.image is not None
+            np.testing.assert_array_equal(frame.image, streamed[number].image)
+            assert frame.time == streamed[number].time
 
 
 def test_starts_anywhere(source):
@@ -80,10 +80,10 @@ def test_starts_anywhere(source):
 
 def test_two_streams_do_not_disturb_each_other(source):
     with open_study(source) as study:
-        one, two = study.frames(), study.frames(start=20)
+        from_start, from_middle = study.frames(), study.frames(start=20)
         for number in range(10):
-            assert next(one).number == number
-            assert next(two).number == number + 20
+            assert next(from_start).number == number
+            assert next(from_middle).number == number + 20
             assert study.frame(35).number == 35
 
 

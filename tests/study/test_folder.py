@@ -74,9 +74,9 @@ def test_what_is_no_study_at_all(tmp_path):
 
 def test_unreadable_frames_are_counted_kept_and_never_black(tmp_path):
     write_frames(tmp_path, range(9), "f{}.png")
-    whole = (tmp_path / "f1.png").read_bytes()
+    intact = (tmp_path / "f1.png").read_bytes()
     damaged = {
-        1: (whole[: len(whole) // 2], "the PNG is cut off"),
+        1: (intact[: len(intact) // 2], "the PNG is cut off"),
         3: (b"", "the file is empty"),
         5: (b"just text", "the file is neither PNG nor JPEG"),
         7: (bomb(60_000), "the file claims to hold 60000 x 60000 pixels"),
@@ -118,8 +118,8 @@ def test_every_pixel_format_becomes_rgb(kind):
         "16 bit": png(bgr.astype(np.uint16) * 257),
         "gray 16 bit": png(rgb[:, :, 0].astype(np.uint16) * 257),
     }[kind]
-    wanted = np.repeat(rgb[:, :, :1], 3, axis=2) if kind.startswith("gray") else rgb
-    np.testing.assert_array_equal(decode_picture(data), wanted)
+    expected = np.repeat(rgb[:, :, :1], 3, axis=2) if kind.startswith("gray") else rgb
+    np.testing.assert_array_equal(decode_picture(data), expected)
 
 
 @given(st.integers(0, 2**16 - 1), st.sampled_from([16, 64, 336]))
@@ -131,11 +131,11 @@ def test_what_is_encoded_is_decoded(number, size):
 @settings(max_examples=300)
 @given(st.data())
 def test_a_damaged_png_is_refused_or_unharmed(data):
-    whole = png(picture(1234))
-    reference = decode_picture(whole)
-    at = data.draw(st.integers(0, len(whole) - 1))
+    intact = png(picture(1234))
+    reference = decode_picture(intact)
+    at = data.draw(st.integers(0, len(intact) - 1))
     mask = data.draw(st.integers(1, 255))
-    damaged = bytearray(whole)
+    damaged = bytearray(intact)
     damaged[at] ^= mask
     try:
         image = decode_picture(bytes(damaged))
@@ -147,9 +147,9 @@ def test_a_damaged_png_is_refused_or_unharmed(data):
 @given(st.integers(0, 2000))
 def test_a_truncated_file_is_refused(length):
     for kind in (".png", ".jpg"):
-        whole = cv2.imencode(kind, picture(77, 128))[1].tobytes()
+        intact = cv2.imencode(kind, picture(77, 128))[1].tobytes()
         with pytest.raises(UnreadablePictureError):
-            decode_picture(whole[: min(length, len(whole) - 3)])
+            decode_picture(intact[: min(length, len(intact) - 3)])
 
 
 @given(st.binary(max_size=200))

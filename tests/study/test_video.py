@@ -53,7 +53,7 @@ def test_a_header_that_promises_too_many_frames(tmp_path):
     path.write_bytes(data[:2000].replace(count, (500).to_bytes(4, "little")) + data[2000:])
     study = open_study(path)
     assert len(study) == 20
-    assert study.notes == ("the header promises 500 frames, the file holds 20",)
+    assert study.notes == ("the header states 500 frames, the file holds 20",)
     assert len(list(study)) == 20
 
 

@@ -1,21 +1,26 @@
-"""`enteron check`: what is in a data root, and what is wrong with it."""
+"""`enteron check`: the contents of a data root, and its problems."""
 
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+if TYPE_CHECKING:
+    from enteron.datasets.inspection import StudyReport
+
 
 def check(
-    root: Annotated[Path, typer.Argument(help="Folder with studies, labels, or both.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
+    root: Annotated[
+        Path, typer.Argument(help="Folder with studies, labels, or both.", readable=False)
+    ],
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
     decode: Annotated[
         bool, typer.Option("--decode", help="Decode every frame too, to find unreadable ones.")
     ] = False,
 ) -> None:
-    """Look at a data root: studies, frames, labels, how they join, and every problem.
+    """Check a data root: studies, frames, labels, how they join, and every problem.
 
     Exit code 1 when there is a problem. Example: [bold]enteron check /data/galar[/bold]
     """
@@ -38,17 +43,17 @@ def check(
         content = {"studies": [asdict(report) for report in reports], "problems": problems}
         typer.echo(json.dumps(content, indent=1))
     else:
-        _print(reports, problems)
+        _print_reports(reports, problems)
     if problems:
         raise typer.Exit(1)
 
 
-def _print(reports: list, problems: int) -> None:
+def _print_reports(reports: "list[StudyReport]", problems: int) -> None:
     from enteron.cli.console import NONE, console, table
+    from enteron.errors import quantity
 
-    out = console()
-    made = table(
-        f"{len(reports)} studies",
+    studies = table(
+        quantity(len(reports), "study", "studies"),
         "study",
         "device",
         "frames",
@@ -59,7 +64,7 @@ def _print(reports: list, problems: int) -> None:
         "problems",
     )
     for report in reports:
-        made.add_row(
+        studies.add_row(
             report.study,
             report.device or NONE,
             NONE if report.frames is None else f"{report.frames:,}",
@@ -70,13 +75,14 @@ def _print(reports: list, problems: int) -> None:
             str(len(report.problems)) if report.problems else "",
             style="red" if report.problems else "",
         )
-    out.print(made)
+    out = console()
+    out.print(studies)
     for report in reports:
         for problem in report.problems:
             out.print(f"[red]Problem:[/red] {problem}")
         for note in report.notes:
             out.print(f"[dim]Study {report.study}: {note}.[/dim]")
-    frames = sum(report.frames or 0 for report in reports)
-    rows = sum(report.rows or 0 for report in reports)
-    verdict = f"{problems} problems" if problems else "no problems"
-    out.print(f"{frames:,} frames, {rows:,} label rows, {verdict}.")
+    frames = quantity(sum(report.frames or 0 for report in reports), "frame")
+    rows = quantity(sum(report.rows or 0 for report in reports), "label row")
+    verdict = quantity(problems, "problem") if problems else "no problems"
+    out.print(f"{frames}, {rows}, {verdict}.")

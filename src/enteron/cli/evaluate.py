@@ -1,74 +1,103 @@
-"""`enteron evaluate`: predicted events beside true ones."""
+"""`enteron evaluate`: score predicted events against true ones."""
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from enteron.types import Unit
 
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from enteron.metrics.evaluation import Evaluation
+
 
 def evaluate(
-    truth: Annotated[Path, typer.Argument(help="Official JSON, or a folder of Galar labels.")],
-    prediction: Annotated[Path, typer.Argument(help="Official JSON with the predicted events.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print every figure as JSON.")] = False,
+    truth: Annotated[
+        Path, typer.Argument(help="Official JSON, or a folder of Galar labels.", readable=False)
+    ],
+    prediction: Annotated[
+        Path,
+        typer.Argument(
+            help="Official JSON, a reading, a folder of readings, or a reading's events.json.",
+            readable=False,
+        ),
+    ],
+    as_json: Annotated[bool, typer.Option("--json", help="Print every metric as JSON.")] = False,
     unit: Annotated[
         Unit, typer.Option(help="What the events count: frame numbers, or rows of the label file.")
     ] = Unit.FRAME,
     rate: Annotated[
         float | None,
-        typer.Option(min=1e-6, help="Frames per second, for false alarms per hour [nominal: 2]."),
+        typer.Option(
+            min=1e-6,
+            help="Frames per second, for false alarms per hour (default: the reading's, or 2).",
+        ),
     ] = None,
+    only_predicted: Annotated[
+        bool,
+        typer.Option("--only-predicted", help="Score only the studies that the prediction has."),
+    ] = False,
 ) -> None:
-    """Score predicted events: the official mAP, and what it hides.
+    """Score predicted events: the official mAP, and what it does not show.
 
     Example: [bold]enteron evaluate truth.json prediction.json[/bold]
     """
-    from enteron.datasets.submission import read_events, read_truth
+    from enteron.datasets.submission import read_truth
+    from enteron.folders.predictions import read_predictions
     from enteron.metrics.evaluation import EvaluationOptions, summarise
-    from enteron.metrics.evaluation import evaluate as compare
+    from enteron.metrics.evaluation import evaluate as compute
 
-    options = EvaluationOptions(rate=rate)
-    figures = summarise(compare(read_truth(truth, unit), read_events(prediction, unit), options))
-    if as_json:
-        typer.echo(json.dumps(figures, indent=1))
-    else:
-        print_figures(figures)
-
-
-def print_figures(figures: dict[str, Any]) -> None:
-    """The figures as tables, the honest ones around the official one."""
-    from enteron.cli.console import console
-
-    out = console()
-    for warning in figures["warnings"]:
-        out.print(f"[yellow]Note:[/yellow] {warning}.\n")
-    out.print(_headline(figures))
-    out.print(
-        "[dim]A label that a study does not show scores 1 when nothing is predicted for it, hence "
-        "the empty file's score. Intervals: 95 %, over studies.[/dim]\n"
+    true_events = read_truth(truth, unit)
+    predictions = read_predictions(prediction, unit)
+    evaluation = compute(
+        true_events,
+        predictions.annotations,
+        EvaluationOptions(rate=rate, only_predicted=only_predicted),
+        rates=predictions.rates,
     )
-    out.print(_findings(figures))
-    out.print(_rate_note(figures), style="dim")
-    out.print()
-    out.print(_boundaries(figures))
-    out.print()
-    out.print(_labels(figures))
-    out.print()
-    out.print(_videos(figures))
+    if as_json:
+        typer.echo(json.dumps(summarise(evaluation), indent=1))
+    else:
+        print_evaluation(evaluation)
 
 
-def _headline(figures: dict[str, Any]) -> Any:
+def print_evaluation(evaluation: "Evaluation") -> None:
+    """Print all metrics as tables, with what an empty file scores beside the official score."""
+    from enteron.cli.console import console
+    from enteron.metrics.evaluation import summarise
+
+    figures = summarise(evaluation)
+    out = console()
+    for warning in evaluation.warnings:
+        out.print(f"[yellow]Note:[/yellow] {warning}.\n")
+    out.print(_score_table(figures))
+    out.print(
+        "[dim]A label that a study does not have scores 1 when nothing is predicted for it: this "
+        "is why an empty file scores. Intervals: 95 %, over studies.[/dim]\n"
+    )
+    out.print(_findings_table(figures))
+    remedy = " Set the rate with --rate." if evaluation.rate_assumed else ""
+    out.print(f"{evaluation.rate_note}.{remedy}", style="dim")
+    onsets = _onset_table(figures, evaluation.unit_name)
+    for table in (onsets, _label_table(figures), _study_table(figures)):
+        out.print()
+        out.print(table)
+
+
+def _score_table(figures: dict[str, Any]) -> "Table":
     from enteron.cli.console import table, with_interval
+    from enteron.errors import quantity
 
     counts = figures["counts"]
-    made = table(
-        f"Temporal mAP · {counts['studies']} studies, {counts['predicted_events']} predicted and "
-        f"{counts['truth_events']} true events",
+    scores = table(
+        f"Temporal mAP · {quantity(counts['studies'], 'study', 'studies')}, "
+        f"{quantity(counts['predicted_events'], 'predicted event')}, "
+        f"{quantity(counts['truth_events'], 'true event')}",
         "",
-        "at 0.5",
-        "at 0.95",
+        *(f"at {threshold}" for threshold in figures["map"]),
     )
     rows = (
         ("official", "map", "bold"),
@@ -79,42 +108,37 @@ def _headline(figures: dict[str, Any]) -> Any:
         ("the truth itself, merged per label", "whole_truth", "dim"),
     )
     for title, name, style in rows:
-        cells = []
-        for key in figures["map"]:
+        cells: list[str] = []
+        for threshold in figures["map"]:
             if name == "map_minus_empty":
-                value = figures["map"][key] - figures["empty"][key]
+                value = figures["map"][threshold] - figures["empty"][threshold]
             else:
-                value = figures[name][key]
-            cells.append(with_interval(value, figures["intervals"].get(name, {}).get(key)))
-        made.add_row(title, *cells, style=style)
-    return made
+                value = figures[name][threshold]
+            interval = figures["intervals"].get(name, {}).get(threshold)
+            cells.append(with_interval(value, interval))
+        scores.add_row(title, *cells, style=style)
+    return scores
 
 
-def _findings(figures: dict[str, Any]) -> Any:
+def _findings_table(figures: dict[str, Any]) -> "Table":
     from enteron.cli.console import table, with_interval
 
-    made = table(
-        "Findings", "", "recall", "precision", "false alarms / h", "found", "of", "predicted"
+    findings = figures["findings"]
+    rates = table(
+        "Findings", "", "recall", "precision", "false alarms / h", "detected", "of", "predicted"
     )
-    findings = figures["findings"]
-    for title, part in (("any overlap", findings), ("tIoU 0.5", findings["tiou_0.5"])):
+    for title, row in (("any overlap", findings), ("tIoU 0.5", findings["tiou_0.5"])):
         names = ("recall", "precision", "false_alarms_per_hour")
-        cells = [with_interval(part[name], part["intervals"][name]) for name in names]
-        made.add_row(title, *cells, str(part["found"]), str(part["truths"]), str(part["predicted"]))
-    return made
+        cells = [with_interval(row[name], row["intervals"][name]) for name in names]
+        rates.add_row(title, *cells, *(str(row[name]) for name in ("found", "truths", "predicted")))
+    return rates
 
 
-def _rate_note(figures: dict[str, Any]) -> str:
-    findings = figures["findings"]
-    how = "assumed; set it with --rate" if findings["rate_assumed"] else "as given"
-    return f"{findings['hours']:.1f} hours at {findings['rate']:g} {figures['unit']}s/s ({how})."
-
-
-def _boundaries(figures: dict[str, Any]) -> Any:
+def _onset_table(figures: dict[str, Any], unit_name: str) -> "Table":
     from enteron.cli.console import number, table
 
-    made = table(
-        f"Region onsets, error in {figures['unit']}s",
+    onsets = table(
+        f"Region onsets, error in {unit_name}",
         "region",
         "median",
         "90th percentile",
@@ -124,19 +148,19 @@ def _boundaries(figures: dict[str, Any]) -> Any:
     )
     rows = {**figures["boundaries"]["regions"], "all": figures["boundaries"]}
     for region, row in rows.items():
-        made.add_row(
+        onsets.add_row(
             region,
             number(row["median"], 0),
             number(row["p90"], 0),
             *(str(row[name]) for name in ("n", "missed", "invented")),
         )
-    return made
+    return onsets
 
 
-def _labels(figures: dict[str, Any]) -> Any:
+def _label_table(figures: dict[str, Any]) -> "Table":
     from enteron.cli.console import number, table
 
-    made = table(
+    labels = table(
         "Labels (AP at 0.5)",
         "label",
         "official",
@@ -145,26 +169,25 @@ def _labels(figures: dict[str, Any]) -> Any:
         "merged",
         "studies",
         "events",
-        "found",
+        "detected",
         "predicted",
-        "right",
+        "correct",
     )
     for label, row in figures["labels"].items():
-        made.add_row(
+        scores = ("ap", "empty_ap", "present_ap", "present_merged_ap")
+        counts = ("studies", "truths", "found", "predicted", "right")
+        labels.add_row(
             label,
-            *(
-                number(row[name]["0.5"])
-                for name in ("ap", "empty_ap", "present_ap", "present_merged_ap")
-            ),
-            *(str(row[name]) for name in ("studies", "truths", "found", "predicted", "right")),
+            *(number(row[name]["0.5"]) for name in scores),
+            *(str(row[name]) for name in counts),
         )
-    return made
+    return labels
 
 
-def _videos(figures: dict[str, Any]) -> Any:
+def _study_table(figures: dict[str, Any]) -> "Table":
     from enteron.cli.console import number, table
 
-    made = table(
+    studies = table(
         "Studies (mAP at 0.5)",
         "study",
         "official",
@@ -173,17 +196,17 @@ def _videos(figures: dict[str, Any]) -> Any:
         "merged",
         "events",
         "true",
-        "findings found",
+        "findings detected",
         "of",
         "false alarms",
     )
     for study, row in figures["videos"].items():
         findings = row["findings"]
-        made.add_row(
+        studies.add_row(
             study,
             *(number(row[name]["0.5"]) for name in ("map", "empty", "present", "present_merged")),
             str(row["predicted_events"]),
             str(row["truth_events"]),
             *(str(findings[name]) for name in ("found", "truths", "false_alarms")),
         )
-    return made
+    return studies

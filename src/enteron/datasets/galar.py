@@ -1,4 +1,7 @@
-"""Find what a data root holds: studies, labels, metadata, in every layout they come in."""
+"""Galar's layout on disk, and the challenge's: finding studies, labels and metadata under a root.
+
+The writers at the end make synthetic studies in the same layout.
+"""
 
 import csv
 import os
@@ -15,6 +18,7 @@ from enteron.datasets.label_table import (
     Join,
     LabelTable,
     join_labels,
+    read_failure,
     read_label_table,
     require_fit,
 )
@@ -25,21 +29,58 @@ from enteron.study import VIDEO_SUFFIXES, open_study
 from enteron.study.folder import frame_number, is_image_name
 from enteron.study.study import Study
 
-SYSTEM, NAME, GENDER, AGE = "capsule system", "file name", "gender", "age"
+FRAME_FILE = "frame_file"  # first column of the challenge's test files
+
+# Columns of metadata.csv, in lower case and without stray blanks.
+_NAME, _SYSTEM, _GENDER, _AGE = "file name", "capsule system", "gender", "age"
+
+# Column order of real label files. `OUTSIDE` are labels outside the 17.
+COLUMNS = (
+    *("index", "z-line", "pylorus", "ampulla of vater", "ileocecal valve", "section"),
+    *("mouth", "esophagus", "stomach", "small intestine", "colon", "ulcer", "polyp"),
+    *("active bleeding", "blood", "erythema", "erosion", "angiectasia", "IBD", "foreign body"),
+    *("esophagitis", "varices", "hematin", "celiac", "cancer", "lymphangioectasis", "frame"),
+)
+TECHNICAL = ("bubbles", "dirt", "no view", "reduced view", "good view")
+OUTSIDE = tuple(name for name in COLUMNS if name not in {*LABELS, "index", "section", "frame"})
+
+_UPDATED_LABELS = re.compile(r"(?P<date>\d{8})_labels_updated", re.IGNORECASE)
+_MAX_DEPTH = 5  # root / archive / the archive's own folder / study, and one more
+
+
+# ---- Names
+
+
+def study_id(name: str) -> str:
+    """A study's id from the name of its folder or file: 'recording_12', '12.csv' -> '12'."""
+    stem = name.strip()
+    for suffix in (".csv", *VIDEO_SUFFIXES):
+        if stem.lower().endswith(suffix):
+            stem = stem[: -len(suffix)]
+    return stem.removeprefix("recording_")
+
+
+def natural_key(name: str) -> list[tuple[int, int, str]]:
+    """Sorting key that puts '9' before '10'."""
+    parts = re.split(r"(\d+)", name)
+    return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in parts if part]
+
+
+# ---- Metadata
 
 
 @dataclass(frozen=True)
 class Metadata:
-    """What is known about a study. Facts about the patient stay out of its printed form."""
+    """What metadata.csv says about a study. Its repr leaves out facts about the patient."""
 
     study: str
-    system: str  # as the file has it, such as 'PillCam SB3'
+    system: str  # as written in the file, such as 'PillCam SB3'
     gender: str | None = field(default=None, repr=False)
     age: int | None = field(default=None, repr=False)
 
     @property
     def device(self) -> str:
-        """The maker's family, which decides size, border and colours of the frames."""
+        """The maker's family, which decides the size, border and colours of the frames."""
         for family in ("pillcam", "olympus", "navicam"):
             if family in self.system.lower():
                 return family
@@ -47,50 +88,42 @@ class Metadata:
 
 
 def read_metadata(path: Path) -> dict[str, Metadata]:
-    """Metadata by study id. Headers and cells have stray blanks, which are dropped."""
+    """Read metadata by study id. Stray blanks in headers and cells are dropped."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise LabelError(
-            f"{path.name} cannot be read ({error})", "give a CSV file in UTF-8"
+            f"{path.name} cannot be read ({read_failure(error)})",
+            "give a CSV file in UTF-8 that you may read",
         ) from error
     lines = text.splitlines()
     separator = ";" if lines and lines[0].count(";") > lines[0].count(",") else ","
-    found: dict[str, Metadata] = {}
+    metadata: dict[str, Metadata] = {}
     for number, cells in enumerate(csv.DictReader(lines, delimiter=separator), start=2):
         row = {k.strip().lower(): (v or "").strip() for k, v in cells.items() if isinstance(k, str)}
-        if NAME not in row or SYSTEM not in row:
+        if _NAME not in row or _SYSTEM not in row:
             raise LabelError(
-                f"{path.name} has no column '{NAME if NAME not in row else SYSTEM}'",
+                f"{path.name} has no column '{_NAME if _NAME not in row else _SYSTEM}'",
                 "its columns are File Name, Capsule System, Gender, Age",
             )
-        study = study_id(row[NAME])
+        study = study_id(row[_NAME])
         if not study:
             raise LabelError(
                 f"{path.name}, line {number}, names no study", "fill its File Name, or remove it"
             )
-        if study in found:
+        if study in metadata:
             raise LabelError(f"{path.name} names study {study} twice", "keep one row per study")
-        age = row.get(AGE, "")
-        found[study] = Metadata(
+        age = row.get(_AGE, "")
+        metadata[study] = Metadata(
             study,
-            row[SYSTEM],
-            row.get(GENDER) or None,
+            row[_SYSTEM],
+            row.get(_GENDER) or None,
             int(float(age)) if age.replace(".", "", 1).isdigit() else None,
         )
-    return found
+    return metadata
 
 
-def study_id(name: str) -> str:
-    """A study's id from the name of its folder or file: 'recording_12', '12.csv' -> '12'."""
-    stem = name.strip()
-    for suffix in (".csv", ".mp4", ".mpg", ".avi", ".mkv"):
-        stem = stem.removesuffix(suffix)
-    return stem.removeprefix("recording_")
-
-
-_UPDATED = re.compile(r"(?P<date>\d{8})_labels_updated", re.IGNORECASE)
-_DEPTH = 5  # root / archive / archive's own folder / study, and one to spare
+# ---- Studies of a data root
 
 
 @dataclass(frozen=True)
@@ -101,13 +134,13 @@ class Entry:
     images: Path | None = None  # folder of frames, or video file
     labels: Path | None = None
     updated: bool = False  # the labels are the corrected ones
-    template: Path | None = None  # the test set's semicolon file
+    template: Path | None = None  # the test set's file, separated by semicolons
     metadata: Metadata | None = None
 
     def open(self) -> Study:
         if self.images is None:
             raise StudyError(
-                f"study {self.id} has no images under this root", "fetch its archive of frames"
+                f"study {self.id} has no images under this root", "download its archive of frames"
             )
         return open_study(self.images, study_id=self.id)
 
@@ -120,99 +153,97 @@ class Entry:
         return read_label_table(self.labels, study=self.id, updated=self.updated)
 
     def join(self) -> Join:
-        """Labels joined with images on the frame number; refused when they do not fit."""
+        """Join labels with images on the frame number; refused when they do not fit."""
         table, images = self.table(), self.open().numbers
         join = join_labels(table, images)
         require_fit(join, table, images)
         return join
 
 
-@dataclass
-class _Found:
-    images: dict[str, list[Path]] = field(default_factory=dict)
-    labels: dict[str, list[Path]] = field(default_factory=dict)
-    updated: dict[str, dict[str, Path]] = field(default_factory=dict)  # date -> id -> file
-    templates: dict[str, list[Path]] = field(default_factory=dict)
-    metadata: list[Path] = field(default_factory=list)
-
-
 def find_studies(root: Path) -> dict[str, Entry]:
-    """Every study under a root by id, in natural order.
+    """Find every study under a root, by id in natural order.
 
-    Studies are found by looking, not by arithmetic on archive names (none covers study 30).
-    Corrected labels win over the original ones; the newest correction wins over older ones.
+    Folders are searched, not computed from archive names (no archive's range has study 30).
+    Corrected labels replace the original ones; of several corrections the newest is used.
     """
     if not root.is_dir():
         raise StudyError(f"there is no folder '{root.name}'", "give the root of the data")
-    found = _Found()
-    _scan(root, found, _DEPTH)
-    corrected: dict[str, Path] = {}
-    for date in sorted(found.updated):
-        corrected.update(found.updated[date])
-    sheet = _only(found.metadata, "metadata files")
-    metadata = {} if sheet is None else read_metadata(sheet)
-    ids = {*found.images, *found.labels, *corrected, *found.templates}
+    files = _Files()
+    _scan(root, files, _MAX_DEPTH)
+    updated_labels: dict[str, Path] = {}
+    for date in sorted(files.updated_labels):
+        updated_labels.update(files.updated_labels[date])
+    metadata_path = _only(files.metadata, "metadata files")
+    metadata = {} if metadata_path is None else read_metadata(metadata_path)
+    ids = {*files.images, *files.labels, *updated_labels, *files.templates}
     return {
         study: Entry(
             id=study,
-            images=_only(found.images.get(study, []), f"images of study {study}"),
-            labels=corrected.get(study)
-            or _only(found.labels.get(study, []), f"labels of study {study}"),
-            updated=study in corrected,
-            template=_only(found.templates.get(study, []), f"test file of study {study}"),
+            images=_only(files.images.get(study, []), f"images of study {study}"),
+            labels=updated_labels.get(study)
+            or _only(files.labels.get(study, []), f"labels of study {study}"),
+            updated=study in updated_labels,
+            template=_only(files.templates.get(study, []), f"test file of study {study}"),
             metadata=metadata.get(study),
         )
-        for study in sorted(ids, key=natural)
+        for study in sorted(ids, key=natural_key)
     }
 
 
 def find_labels(folder: Path) -> dict[str, Path]:
-    """The label files of a folder that holds nothing else, by study id."""
+    """Find the label files of a folder that holds nothing else, by study id."""
     files = {study_id(path.name): path for path in folder.iterdir() if _is_csv(path.name)}
-    return {study: files[study] for study in sorted(files, key=natural) if study != "metadata"}
+    return {study: files[study] for study in sorted(files, key=natural_key) if study != "metadata"}
 
 
-def natural(name: str) -> list[tuple[int, int, str]]:
-    """Sorting key that puts '9' before '10'."""
-    parts = re.split(r"(\d+)", name)
-    return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in parts if part]
+@dataclass
+class _Files:
+    """Files under a root; those of a study by its id."""
+
+    images: dict[str, list[Path]] = field(default_factory=dict)
+    labels: dict[str, list[Path]] = field(default_factory=dict)
+    updated_labels: dict[str, dict[str, Path]] = field(default_factory=dict)  # by date, then id
+    templates: dict[str, list[Path]] = field(default_factory=dict)
+    metadata: list[Path] = field(default_factory=list)
 
 
-def _scan(folder: Path, found: _Found, depth: int) -> None:
+def _scan(folder: Path, files: _Files, depth: int) -> None:
+    """Add what a folder and its subfolders hold, `depth` levels down."""
     name = folder.name
     if name.lower() == "labels":
         for study, path in find_labels(folder).items():
-            found.labels.setdefault(study, []).append(path)
+            files.labels.setdefault(study, []).append(path)
         return
-    if match := _UPDATED.fullmatch(name):
-        found.updated.setdefault(match["date"], {}).update(find_labels(folder))
+    if match := _UPDATED_LABELS.fullmatch(name):
+        files.updated_labels.setdefault(match["date"], {}).update(find_labels(folder))
         return
-    folders: list[Path] = []
-    for entry in _visible(folder):
+    subfolders: list[Path] = []
+    for entry in _visible_entries(folder):
         lower = entry.name.lower()
         if entry.is_dir():
-            folders.append(Path(entry.path))
+            subfolders.append(Path(entry.path))
         elif is_image_name(entry.name):
-            # A folder of frames. Looking no further saves listing 130,000 names per study.
-            found.images.setdefault(study_id(name), []).append(folder)
+            # A folder of frames. Stopping here saves listing up to 130,000 names per study.
+            files.images.setdefault(study_id(name), []).append(folder)
             return
         elif lower == "metadata.csv":
-            found.metadata.append(Path(entry.path))
+            files.metadata.append(Path(entry.path))
         elif lower.endswith(VIDEO_SUFFIXES):
-            found.images.setdefault(study_id(entry.name), []).append(Path(entry.path))
-        elif _is_csv(entry.name) and _is_template(Path(entry.path)):
-            found.templates.setdefault(study_id(entry.name), []).append(Path(entry.path))
+            files.images.setdefault(study_id(entry.name), []).append(Path(entry.path))
+        elif _is_csv(entry.name) and _is_challenge_file(Path(entry.path)):
+            files.templates.setdefault(study_id(entry.name), []).append(Path(entry.path))
     if depth:
-        for inner in sorted(folders):
-            _scan(inner, found, depth - 1)
+        for subfolder in sorted(subfolders):
+            _scan(subfolder, files, depth - 1)
 
 
-def _visible(folder: Path) -> Iterator[os.DirEntry[str]]:
+def _visible_entries(folder: Path) -> Iterator[os.DirEntry[str]]:
     try:
         entries = os.scandir(folder)
     except PermissionError as error:
         raise StudyError(
-            f"the folder '{folder.name}' may not be read", "give yourself the right to read it"
+            f"the folder '{folder.name}' cannot be read ({error.strerror})",
+            "ask for the right to read it",
         ) from error
     with entries:
         yield from (entry for entry in entries if not entry.name.startswith("."))
@@ -222,38 +253,40 @@ def _is_csv(name: str) -> bool:
     return name.lower().endswith(".csv") and not name.startswith(".")
 
 
-def _is_template(path: Path) -> bool:
+def _is_challenge_file(path: Path) -> bool:
     with path.open("rb") as file:
-        return file.read(64).lstrip(b"\xef\xbb\xbf").startswith(b"frame_file")
+        return file.read(64).lstrip(b"\xef\xbb\xbf").startswith(FRAME_FILE.encode())
 
 
 def _only(paths: list[Path], what: str) -> Path | None:
+    """The only one of the paths, or None; several are refused."""
     if len(paths) > 1:
         first, second = (f"'{p.parent.name}/{p.name}'" for p in sorted(paths)[:2])
         raise StudyError(f"the {what} are there twice, in {first} and {second}", "keep one of them")
     return paths[0] if paths else None
 
 
-FRAME_FILE = "frame_file"
+# ---- The challenge's test files
 
 
 @dataclass(frozen=True)
 class ChallengeFile:
-    """The frames that the challenge asks about, in the order of its file."""
+    """The frames that the challenge asks for, in the order of its file."""
 
     study: str
     frames: NDArray[np.int64]
-    columns: tuple[str, ...]  # the label columns as the file names them
+    columns: tuple[str, ...]  # label columns as named in the file
 
 
 def read_challenge_file(path: Path) -> ChallengeFile:
-    """Read a test study's CSV; a filled label cell is an error, since nothing would use it."""
+    """Read a test study's CSV. Its label cells must be empty: filled ones would not be used."""
     study = path.stem
     try:
         table = pl.read_csv(path, separator=";", infer_schema=False)
     except (OSError, pl.exceptions.PolarsError) as error:
+        reason = read_failure(error) if isinstance(error, OSError) else str(error).splitlines()[0]
         raise LabelError(
-            f"the test file of study {study} cannot be read ({str(error).splitlines()[0]})",
+            f"the test file of study {study} cannot be read ({reason})",
             "give the challenge's own CSV, separated by semicolons",
         ) from error
     table = table.rename({name: name.strip() for name in table.columns})
@@ -288,19 +321,11 @@ def read_challenge_file(path: Path) -> ChallengeFile:
     return ChallengeFile(study, frames, columns)
 
 
-# Column order of the real files, labels outside the 17 among them.
-COLUMNS = (
-    *("index", "z-line", "pylorus", "ampulla of vater", "ileocecal valve", "section"),
-    *("mouth", "esophagus", "stomach", "small intestine", "colon", "ulcer", "polyp"),
-    *("active bleeding", "blood", "erythema", "erosion", "angiectasia", "IBD", "foreign body"),
-    *("esophagitis", "varices", "hematin", "celiac", "cancer", "lymphangioectasis", "frame"),
-)
-TECHNICAL = ("bubbles", "dirt", "no view", "reduced view", "good view")
-OUTSIDE = tuple(name for name in COLUMNS if name not in {*LABELS, "index", "section", "frame"})
+# ---- Writing the same layout
 
 
 def write_label_table(path: Path, table: LabelTable, *, technical: bool = False) -> None:
-    """A label file with all of Galar's columns; six real studies have technical ones in front."""
+    """Write a label file with Galar's columns; six real studies have `technical` ones too."""
     rows = len(table)
     region = np.where(
         table.region_counts() == 1, table.values[:, : len(REGIONS)].argmax(axis=1), len(REGIONS)
@@ -319,18 +344,18 @@ def write_label_table(path: Path, table: LabelTable, *, technical: bool = False)
 
 
 def write_challenge_file(path: Path, names: Sequence[str]) -> None:
-    """A test study's file: a row per image, separated by semicolons, label cells empty.
+    """Write a test study's file: a row per image, separated by semicolons, label cells empty.
 
-    It has 22 columns: the 17 labels and four of the labels outside them stand behind the name.
+    It has 22 columns: the name, the 17 labels and four of the labels outside them.
     """
     columns = (FRAME_FILE, *LABELS, *OUTSIDE[:4])
-    blank = ";" * (len(columns) - 1)
-    lines = [";".join(columns), *(name + blank for name in names)]
+    empty_cells = ";" * (len(columns) - 1)
+    lines = [";".join(columns), *(name + empty_cells for name in names)]
     write_text(path, "\n".join(lines) + "\n")
 
 
 def write_metadata(path: Path, systems: Mapping[str, str]) -> None:
-    """metadata.csv of synthetic studies: no patient, and the stray blanks of the real header."""
+    """Write metadata.csv of synthetic studies: no patient, and the real header's stray blanks."""
     lines = ["File Name ,Capsule System , Gender,Age"]
     lines += [f"{study},{system},," for study, system in systems.items()]
     write_text(path, "\n".join(lines) + "\n")

@@ -1,18 +1,27 @@
-"""Look at one study of a data root and collect what is wrong, instead of stopping at it."""
+"""Inspection of one study of a data root: its problems are collected, not raised."""
 
 from collections import Counter
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from enteron.datasets.galar import Entry, read_challenge_file
-from enteron.datasets.label_table import Join, LabelTable, join_labels, require_fit, span
-from enteron.errors import EnteronError
+from enteron.datasets.label_table import (
+    LabelTable,
+    describe_numbers,
+    join_labels,
+    require_fit,
+)
+from enteron.errors import EnteronError, quantity
 from enteron.labels import LABELS
 from enteron.study.study import Study
 
 
 @dataclass
 class StudyReport:
-    """What one study holds. Problems make it unusable as it is; notes are worth knowing."""
+    """What a study holds. Problems make it unusable as it is; notes do not.
+
+    The fields are those of `enteron check --json`.
+    """
 
     study: str
     device: str | None = None
@@ -28,24 +37,24 @@ class StudyReport:
 
 
 def inspect(entry: Entry, *, decode: bool = False) -> StudyReport:
-    """Open a study's images and labels and join them; `decode` reads every picture too."""
+    """Open a study's images and labels and join them; `decode` also decodes every frame."""
     report = StudyReport(entry.id, device=entry.metadata.device if entry.metadata else None)
-    study = _images(entry, report)
-    table = _labels(entry, report)
+    study = _open_images(entry, report)
+    table = _read_labels(entry, report)
     if study is not None and table is not None:
-        _join(study, table, report)
+        _check_join(study, table, report)
     if study is not None and entry.template is not None:
-        _template(entry, study, report)
+        _check_test_file(entry.template, study, report)
     if study is not None and table is None and entry.template is None and not report.problems:
         report.notes.append("it has images but no labels")
     if study is None and table is not None and not report.problems:
         report.notes.append("it has labels but no images")
     if study is not None and decode:
-        _decode(study, report)
+        _decode_frames(study, report)
     return report
 
 
-def _images(entry: Entry, report: StudyReport) -> Study | None:
+def _open_images(entry: Entry, report: StudyReport) -> Study | None:
     if entry.images is None:
         return None
     try:
@@ -54,14 +63,14 @@ def _images(entry: Entry, report: StudyReport) -> Study | None:
         report.problems.append(str(error))
         return None
     report.frames = len(study)
-    report.numbers = span(study.numbers)
+    report.numbers = describe_numbers(study.numbers)
     report.notes.extend(study.notes)
     if gaps := study.axis.gaps().size:
-        report.notes.append(f"its numbering has {gaps} gaps")
+        report.notes.append(f"its numbering has {quantity(gaps, 'gap')}")
     return study
 
 
-def _labels(entry: Entry, report: StudyReport) -> LabelTable | None:
+def _read_labels(entry: Entry, report: StudyReport) -> LabelTable | None:
     if entry.labels is None:
         return None
     report.labels = "updated" if entry.updated else "original"
@@ -73,13 +82,14 @@ def _labels(entry: Entry, report: StudyReport) -> LabelTable | None:
     report.rows = len(table)
     for regions, rows in sorted(Counter(table.region_counts().tolist()).items()):
         if regions != 1:
-            named = "no region" if regions == 0 else f"{regions} regions"
-            report.notes.append(f"{rows} label rows name {named}")
+            named = "no region" if regions == 0 else quantity(regions, "region")
+            verb = "names" if rows == 1 else "name"
+            report.notes.append(f"{quantity(rows, 'label row')} {verb} {named}")
     return table
 
 
-def _join(study: Study, table: LabelTable, report: StudyReport) -> None:
-    join: Join = join_labels(table, study.numbers)
+def _check_join(study: Study, table: LabelTable, report: StudyReport) -> None:
+    join = join_labels(table, study.numbers)
     report.coverage = join.coverage
     counts = join.values.sum(axis=0)
     report.positives = {label: int(n) for label, n in zip(LABELS, counts, strict=True)}
@@ -88,35 +98,34 @@ def _join(study: Study, table: LabelTable, report: StudyReport) -> None:
     except EnteronError as error:
         report.problems.append(str(error))
         return
-    if join.labels_without_image.size:
-        report.notes.append(
-            f"{join.labels_without_image.size} label rows have no image: "
-            f"{_few(join.labels_without_image.tolist())}"
-        )
-    if join.images_without_label.size:
-        report.notes.append(
-            f"{join.images_without_label.size} images have no label row: "
-            f"{_few(join.images_without_label.tolist())}"
-        )
+    for frames, noun, partner in (
+        (join.labels_without_image.tolist(), "label row", "image"),
+        (join.images_without_label.tolist(), "image", "label row"),
+    ):
+        if frames:
+            verb = "has" if len(frames) == 1 else "have"
+            report.notes.append(
+                f"{quantity(len(frames), noun)} {verb} no {partner}: {_listed(frames)}"
+            )
 
 
-def _template(entry: Entry, study: Study, report: StudyReport) -> None:
-    assert entry.template is not None
+def _check_test_file(path: Path, study: Study, report: StudyReport) -> None:
+    """Every frame that the challenge asks for must have an image."""
     report.labels = report.labels or "test file"
     try:
-        wanted = read_challenge_file(entry.template)
+        test_file = read_challenge_file(path)
     except EnteronError as error:
         report.problems.append(str(error))
         return
-    missing = sorted(set(wanted.frames.tolist()) - set(study.numbers.tolist()))
+    missing = sorted(set(test_file.frames.tolist()) - set(study.numbers.tolist()))
     if missing:
         report.problems.append(
-            f"study {entry.id} lacks {len(missing)} of the {wanted.frames.size} frames of its test "
-            f"file: {_few(missing)}; fetch the images again."
+            f"study {study.id} lacks {len(missing)} of the {test_file.frames.size} frames of its "
+            f"test file: {_listed(missing)}; download the images again."
         )
 
 
-def _decode(study: Study, report: StudyReport) -> None:
+def _decode_frames(study: Study, report: StudyReport) -> None:
     try:
         for _ in study:
             pass
@@ -124,13 +133,14 @@ def _decode(study: Study, report: StudyReport) -> None:
         report.problems.append(str(error))
     report.unreadable = len(study.unreadable)
     if study.unreadable:
-        reasons = Counter(study.unreadable.values()).most_common(1)[0][0]
+        reason = Counter(study.unreadable.values()).most_common(1)[0][0]
         report.notes.append(
-            f"{len(study.unreadable)} frames cannot be read, mostly because {reasons}: "
-            f"{_few(sorted(study.unreadable))}"
+            f"{quantity(report.unreadable, 'frame')} cannot be read, mostly because {reason}: "
+            f"{_listed(sorted(study.unreadable))}"
         )
 
 
-def _few(frames: list[int]) -> str:
-    shown = ", ".join(str(frame) for frame in frames[:5])
-    return f"frames {shown}, …" if len(frames) > 5 else f"frames {shown}"
+def _listed(frames: list[int], most: int = 5) -> str:
+    noun = "frame" if len(frames) == 1 else "frames"
+    shown = ", ".join(str(frame) for frame in frames[:most])
+    return f"{noun} {shown}, …" if len(frames) > most else f"{noun} {shown}"

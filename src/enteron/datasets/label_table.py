@@ -1,4 +1,7 @@
-"""Galar's label files: one CSV per study, one row per stored frame."""
+"""Galar's label files: reading them, joining them with images, and making true events of them.
+
+A label file is a CSV per study with one row per stored frame.
+"""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,17 +15,25 @@ from enteron.labels import LABELS, REGIONS
 from enteron.study.folder import MAX_NUMBER
 from enteron.types import Annotation, FrameAxis, Segment, Unit
 
-# The files carry more: `section` (text), technical columns in six studies, labels outside the 17.
-# They also differ in column order. So columns are taken by name, and the others are left alone.
-NEEDED = ("frame", "index", *LABELS)
+# The files have more columns: `section` (text), technical ones in six studies, labels outside the
+# 17. Their order differs too. So columns are taken by name, and others are ignored.
+NEEDED_COLUMNS = ("frame", "index", *LABELS)
+
+# Galar's own files reach more than 99 %. A join on the wrong column reaches about 20 %.
+REQUIRED_COVERAGE = 0.99
+
+_BITS = 1 << np.arange(len(LABELS), dtype=np.int64)  # encode a set of labels as an integer
+
+
+# ---- Reading
 
 
 @dataclass(frozen=True)
 class LabelTable:
-    """The labels of one study, a row per stored frame, ascending.
+    """The labels of one study, one row per stored frame, in ascending order.
 
     `frame` is the number in the image's file name, `index` the row number. In 58 of Galar's 80
-    studies the two differ by a factor of five, and labels belong to images by `frame` only.
+    studies the two differ by a factor of five. Labels belong to images by `frame` only.
     """
 
     study: str
@@ -35,40 +46,40 @@ class LabelTable:
         return len(self.axis)
 
     def region_counts(self) -> NDArray[np.int64]:
-        """How many regions each row names; one, but for a few slips of the annotators."""
+        """(rows,) number of regions that each row names; 1, but for a few annotation errors."""
         return self.values[:, : len(REGIONS)].sum(axis=1)
 
 
 def read_label_table(path: Path, *, study: str | None = None, updated: bool = False) -> LabelTable:
-    """Read a label file by column name; anything but 0 and 1 in a label's cell is an error."""
+    """Read a label file by column name; a label's cell must be 0 or 1."""
     study = path.stem if study is None else study
     header = _header(path, study)
     try:
         table = pl.read_csv(
             path,
-            columns=[header[name] for name in NEEDED],
-            schema_overrides={header[name]: pl.Float64 for name in NEEDED},
+            columns=[header[name] for name in NEEDED_COLUMNS],
+            schema_overrides={header[name]: pl.Float64 for name in NEEDED_COLUMNS},
         )
     except pl.exceptions.PolarsError as error:
         raise _first_wrong_cell(path, study, header) from error
-    table = table.select([pl.col(header[name]).alias(name) for name in NEEDED])
+    table = table.select([pl.col(header[name]).alias(name) for name in NEEDED_COLUMNS])
     if table.height == 0:
         raise LabelError(
-            f"the labels of study {study} have no rows", "check that the file is whole"
+            f"the labels of study {study} have no rows", "copy the file again from its source"
         )
     cells = table.to_numpy()  # (rows, 2 + 17) float64; an empty cell is NaN
-    labels = cells[:, 2:]
-    counters = cells[:, :2]
-    whole = (counters >= 0) & (counters <= MAX_NUMBER) & (counters == np.floor(counters))
-    if not (whole.all() and ((labels == 0) | (labels == 1)).all()):
+    numbers, labels = cells[:, :2], cells[:, 2:]
+    valid_numbers = (numbers >= 0) & (numbers <= MAX_NUMBER) & (numbers == np.floor(numbers))
+    if not (valid_numbers.all() and ((labels == 0) | (labels == 1)).all()):
         raise _first_wrong_cell(path, study, header)
-    return _ordered(study, counters.astype(np.int64), labels.astype(np.bool_), updated)
+    return _sorted_table(study, numbers.astype(np.int64), labels.astype(np.bool_), updated)
 
 
-def _ordered(
-    study: str, counters: NDArray[np.int64], labels: NDArray[np.bool_], updated: bool
+def _sorted_table(
+    study: str, numbers: NDArray[np.int64], labels: NDArray[np.bool_], updated: bool
 ) -> LabelTable:
-    frames, index = counters[:, 0], counters[:, 1]
+    """Sort the rows by frame; `numbers` are (rows, 2), frame and index."""
+    frames, index = numbers[:, 0], numbers[:, 1]
     if (np.diff(frames) <= 0).any():
         order = np.argsort(frames, kind="stable")
         frames, index, labels = frames[order], index[order], labels[order]
@@ -89,24 +100,24 @@ def _ordered(
 
 
 def _header(path: Path, study: str) -> dict[str, str]:
-    """Column names without stray blanks -> as the file spells them."""
+    """Map each column name without stray blanks to the file's spelling of it."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             line = file.readline()
     except (OSError, UnicodeDecodeError) as error:
         raise LabelError(
-            f"the labels of study {study} cannot be read ({error})", "give a CSV file in UTF-8"
+            f"the labels of study {study} cannot be read ({read_failure(error)})",
+            "give a CSV file in UTF-8 that you may read",
         ) from error
-    spelt = line.rstrip("\r\n").split(",")
     header: dict[str, str] = {}
-    for name in spelt:
-        plain = name.strip().strip('"').strip()
-        if plain in header:
+    for spelling in line.rstrip("\r\n").split(","):
+        name = spelling.strip().strip('"').strip()
+        if name in header:
             raise LabelError(
-                f"the labels of study {study} have two columns '{plain}'", "keep one of them"
+                f"the labels of study {study} have two columns '{name}'", "keep one of them"
             )
-        header[plain] = name.strip('"')
-    missing = [name for name in NEEDED if name not in header]
+        header[name] = spelling.strip('"')
+    missing = [name for name in NEEDED_COLUMNS if name not in header]
     if missing:
         hint = (
             " (it is separated by semicolons, as the test set's files are)" if ";" in line else ""
@@ -118,8 +129,13 @@ def _header(path: Path, study: str) -> dict[str, str]:
     return header
 
 
+def read_failure(error: OSError | UnicodeDecodeError) -> str:
+    """Why a file cannot be read, without its path: a folder's name may be a patient's."""
+    return (error.strerror or "no such file") if isinstance(error, OSError) else "not UTF-8"
+
+
 def _first_wrong_cell(path: Path, study: str, header: dict[str, str]) -> LabelError:
-    """Find what the fast reader stumbled over, to name its row and column."""
+    """Find the cell that the fast reader refused, to name its row and column."""
     try:
         text = pl.read_csv(path, infer_schema=False)
     except pl.exceptions.PolarsError as error:
@@ -127,37 +143,36 @@ def _first_wrong_cell(path: Path, study: str, header: dict[str, str]) -> LabelEr
             f"the labels of study {study} are not a table ({str(error).splitlines()[0]})",
             "check that every row has as many cells as the header",
         )
-    for name in NEEDED:
+    for name in NEEDED_COLUMNS:
         cell = pl.col(header[name]).str.strip_chars().cast(pl.Float64, strict=False)
         if name in LABELS:
-            good, wanted = cell.is_in([0.0, 1.0]), "label cells are 0 or 1"
+            valid, remedy = cell.is_in([0.0, 1.0]), "label cells are 0 or 1"
         else:
-            good = (cell >= 0) & (cell <= MAX_NUMBER) & (cell == cell.floor())
-            wanted = f"'{name}' is a whole number"
-        wrong = text.select(good.fill_null(value=False).not_().arg_true()).to_series()
-        if wrong.len():
-            row = int(wrong[0])
+            valid = (cell >= 0) & (cell <= MAX_NUMBER) & (cell == cell.floor())
+            remedy = f"'{name}' is a whole number"
+        invalid_rows = text.select(valid.fill_null(value=False).not_().arg_true()).to_series()
+        if invalid_rows.len():
+            row = int(invalid_rows[0])
             value = text[header[name]][row]
             shown = "empty" if value is None else f"'{value}'"
             return LabelError(
-                f"the labels of study {study}, line {row + 2}: '{name}' is {shown}", wanted
+                f"the labels of study {study}, line {row + 2}: '{name}' is {shown}", remedy
             )
     return LabelError(
         f"the labels of study {study} cannot be read as numbers", "check for quotes and blanks"
     )
 
 
-# Galar's own files reach more than 99 %. A join on the wrong column reaches about 20 %.
-REQUIRED_COVERAGE = 0.99
+# ---- Joining with images
 
 
 @dataclass(frozen=True)
 class Join:
-    """Which label row belongs to which image, and what found no partner."""
+    """Label rows joined with images, and those of either side that have no partner."""
 
     study: str
-    frames: NDArray[np.int64]  # numbers that have both an image and a label row, ascending
-    values: NDArray[np.bool_]  # (frames, 17) labels of those
+    frames: NDArray[np.int64]  # frame numbers with an image and a label row, ascending
+    values: NDArray[np.bool_]  # (frames, 17) labels of these
     labels_without_image: NDArray[np.int64]  # frame numbers
     images_without_label: NDArray[np.int64]  # frame numbers
 
@@ -169,38 +184,39 @@ class Join:
 
 def join_labels(table: LabelTable, images: NDArray[np.int64]) -> Join:
     """Join a study's labels with its image numbers, whatever the coverage."""
-    rows = table.axis.frames
-    frames, row, _ = np.intersect1d(rows, images, assume_unique=True, return_indices=True)
+    labelled = table.axis.frames
+    frames, rows, _ = np.intersect1d(labelled, images, assume_unique=True, return_indices=True)
     return Join(
         study=table.study,
         frames=frames,
-        values=table.values[row],
-        labels_without_image=np.setdiff1d(rows, images, assume_unique=True),
-        images_without_label=np.setdiff1d(images, rows, assume_unique=True),
+        values=table.values[rows],
+        labels_without_image=np.setdiff1d(labelled, images, assume_unique=True),
+        images_without_label=np.setdiff1d(images, labelled, assume_unique=True),
     )
 
 
 def require_fit(join: Join, table: LabelTable, images: NDArray[np.int64]) -> None:
-    """Refuse labels that do not fit their images, with both numbers and a guess at the mistake."""
+    """Refuse labels that fit too few images; the message compares both and guesses the mistake."""
     if join.coverage >= REQUIRED_COVERAGE:
         return
-    remedy = "give the labels of this study, or fetch the images that are missing"
+    remedy = "give the labels of this study, or download the missing images"
     if np.isin(table.index, images).mean() >= REQUIRED_COVERAGE:
         remedy = (
-            "its 'index' does fit: were the images renumbered by row? their names must carry "
-            "the number of the 'frame' column"
+            "its 'index' does fit: were the images renumbered by row? name them by the number in "
+            "the 'frame' column"
         )
     raise LabelError(
         f"the labels of study {table.study} do not fit its images: {join.frames.size} of "
-        f"{len(table)} label rows have an image ({span(table.axis.frames)} in the labels, "
-        f"{span(images)} in the images; {join.labels_without_image.size} rows without, "
+        f"{len(table)} label rows have an image ({describe_numbers(table.axis.frames)} in the "
+        f"labels, {describe_numbers(images)} in the images; "
+        f"{join.labels_without_image.size} rows without, "
         f"the first is frame {join.labels_without_image[0]})",
         remedy,
     )
 
 
-def span(numbers: NDArray[np.int64]) -> str:
-    """Frame numbers in a few words: 'frames 0 to 500 in steps of 5'."""
+def describe_numbers(numbers: NDArray[np.int64]) -> str:
+    """Describe frame numbers in a few words: 'frames 0 to 500 in steps of 5'."""
     if numbers.size == 0:
         return "no frames"
     if numbers.size == 1:
@@ -210,16 +226,15 @@ def span(numbers: NDArray[np.int64]) -> str:
     return f"frames {numbers[0]} to {numbers[-1]}{steps}"
 
 
-_BITS = 1 << np.arange(len(LABELS), dtype=np.int64)
+# ---- True events
 
 
 def truth_events(table: LabelTable, unit: Unit) -> Annotation:
-    """The official truth of a study: one segment per run of an identical label set.
+    """Make the official truth of a study: one segment per run of an identical label set.
 
-    Rows without any label make segments too, with an empty set, as in the official files.
-
-    In frames a row holds up to the next stored frame, so that a study stored at every fifth frame
-    has the same overlaps in both units. A hole in the numbering ends a run: nothing is known there.
+    Rows without any label make segments with an empty set, as in the official files. In frames, a
+    row lasts up to the next stored frame, so that a study stored at every fifth frame has the same
+    overlaps in both units. A gap in the numbering ends a run: its frames have no labels.
     """
     if unit is Unit.FRAME:
         starts, stops = table.axis.frames, table.axis.ends()
@@ -235,17 +250,13 @@ def _segments(
 ) -> tuple[Segment, ...]:
     sets = values @ _BITS
     changes = (np.diff(sets) != 0) | (starts[1:] != stops[:-1])
-    first = np.concatenate(([0], np.flatnonzero(changes) + 1))
-    last = np.concatenate((first[1:], [sets.size])) - 1
-    names: dict[int, tuple[str, ...]] = {}
+    first_rows = np.concatenate(([0], np.flatnonzero(changes) + 1))
+    last_rows = np.concatenate((first_rows[1:], [sets.size])) - 1
+    labels_of_set: dict[int, tuple[str, ...]] = {}
     segments: list[Segment] = []
-    for begin, end in zip(first.tolist(), last.tolist(), strict=True):
-        code = int(sets[begin])
-        if code not in names:
-            names[code] = _named(values[begin])
-        segments.append(Segment(int(starts[begin]), int(stops[end]), names[code]))
+    for first, last in zip(first_rows.tolist(), last_rows.tolist(), strict=True):
+        code = int(sets[first])
+        if code not in labels_of_set:
+            labels_of_set[code] = tuple(LABELS[column] for column in np.flatnonzero(values[first]))
+        segments.append(Segment(int(starts[first]), int(stops[last]), labels_of_set[code]))
     return tuple(segments)
-
-
-def _named(row: NDArray[np.bool_]) -> tuple[str, ...]:
-    return tuple(label for label, on in zip(LABELS, row, strict=True) if on)

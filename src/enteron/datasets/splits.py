@@ -1,4 +1,4 @@
-"""Splits by study: seeded, independent of the order of the ids, stored with a hash."""
+"""Splits of studies into training, validation and test: seeded, and stored with a hash."""
 
 import hashlib
 import json
@@ -6,33 +6,32 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from enteron.datasets.galar import natural
+from enteron.datasets.galar import natural_key
 from enteron.errors import LabelError, nearest
 from enteron.files import write_text
 
 PARTS = ("train", "val", "test")
-AUTHORS_FIRST_TEST_ID = 61  # the dataset's authors test on the studies from this id on
 
 
 @dataclass(frozen=True)
 class Split:
-    """Which studies train, validate and test. No study is in two parts."""
+    """The studies that train, validate and test. No study is in two parts."""
 
     train: tuple[str, ...]
     val: tuple[str, ...]
     test: tuple[str, ...]
-    rule: str  # how it was made, for the reader of the file
+    rule: str  # how the split was made, for people who read the file
 
     def __post_init__(self) -> None:
-        seen: dict[str, str] = {}
+        part_of: dict[str, str] = {}
         for part in PARTS:
             for study in self.part(part):
-                if study in seen:
+                if study in part_of:
                     raise LabelError(
-                        f"study {study} is in '{seen[study]}' and in '{part}'",
+                        f"study {study} is in '{part_of[study]}' and in '{part}'",
                         "a study belongs to one part of a split only",
                     )
-                seen[study] = part
+                part_of[study] = part
 
     def part(self, name: str) -> tuple[str, ...]:
         if name not in PARTS:
@@ -41,7 +40,7 @@ class Split:
 
     @property
     def hash(self) -> str:
-        """Identifies who is in which part, whatever the order or the rule's wording."""
+        """Identifies which study is in which part; order and wording of the rule do not matter."""
         parts = {part: sorted(self.part(part)) for part in PARTS}
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
@@ -49,10 +48,11 @@ class Split:
 def seeded_split(
     ids: Iterable[str], *, seed: int = 42, val: float = 0.15, test: float = 0.0
 ) -> Split:
-    """A split by chance, the same for the same seed and ids.
+    """Split studies at random, the same for the same seed and ids.
 
-    Studies are ranked by a hash of seed and id, so neither their order nor the presence of others
-    moves a study up or down: adding one shifts at most the border.
+    Studies are ranked by a hash of seed and id, so the rank of a study does not depend on the
+    order of the ids or on other studies: adding one moves at most the border between parts.
+    `val` and `test` are shares of the studies.
     """
     if not (0 <= val < 1 and 0 <= test < 1 and val + test < 1):
         raise LabelError(
@@ -60,28 +60,22 @@ def seeded_split(
             "give shares from 0 to 1 that add up to less than 1",
         )
     studies = sorted(set(ids), key=lambda study: _rank(seed, study))
-    _require(studies)
-    tests = round(test * len(studies))
-    vals = round(val * len(studies))
-    if val > 0 and vals == 0 and len(studies) - tests > 1:
-        vals = 1
-    rule = f"seeded {seed}, validation {val:g}, test {test:g}"
-    return _split(studies[tests + vals :], studies[tests : tests + vals], studies[:tests], rule)
+    if not studies:
+        raise LabelError("there are no studies to split", "give a root that holds studies")
+    test_count = round(test * len(studies))
+    val_count = round(val * len(studies))
+    if val > 0 and val_count == 0 and len(studies) - test_count > 1:
+        val_count = 1
+    train_start = test_count + val_count
+    parts = (studies[train_start:], studies[test_count:train_start], studies[:test_count])
+    return Split(
+        *(tuple(sorted(part, key=natural_key)) for part in parts),
+        rule=f"seeded {seed}, validation {val:g}, test {test:g}",
+    )
 
 
-def authors_split(ids: Iterable[str], *, seed: int = 42, val: float = 0.15) -> Split:
-    """The dataset authors' own: test on ids 61 and up; validation by chance from the others."""
-    studies = set(ids)
-    _require(studies)
-    numbered = {study: int(study) for study in studies if study.isdigit()}
-    if len(numbered) < len(studies):
-        odd = min(studies - numbered.keys())
-        raise LabelError(
-            f"study {odd} has no number", "the authors' split is defined for Galar's ids 1 to 80"
-        )
-    tests = {study for study, number in numbered.items() if number >= AUTHORS_FIRST_TEST_ID}
-    rest = seeded_split(studies - tests, seed=seed, val=val)
-    return _split(rest.train, rest.val, tests, f"authors' test studies, {rest.rule}")
+def _rank(seed: int, study: str) -> str:
+    return hashlib.sha256(f"{seed}/{study}".encode()).hexdigest()
 
 
 def save_split(split: Split, path: Path) -> None:
@@ -95,14 +89,15 @@ def save_split(split: Split, path: Path) -> None:
 
 
 def load_split(path: Path) -> Split:
-    """Read a split; a file whose studies do not match its hash was edited, and is refused."""
+    """Read a split; a file that was edited, so that its hash does not match, is refused."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         parts = [tuple(str(study) for study in content[part]) for part in PARTS]
         split, stored = Split(*parts, rule=str(content["rule"])), content["hash"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise LabelError(
-            f"{path.name} is not a split ({error})", "make a new one, or copy it again"
+            f"{path.name} is not a split ({_reason(error)})",
+            "make a new one, or copy it again from its source",
         ) from error
     if split.hash != stored:
         raise LabelError(
@@ -112,15 +107,8 @@ def load_split(path: Path) -> Split:
     return split
 
 
-def _rank(seed: int, study: str) -> str:
-    return hashlib.sha256(f"{seed}/{study}".encode()).hexdigest()
-
-
-def _split(train: Iterable[str], val: Iterable[str], test: Iterable[str], rule: str) -> Split:
-    ordered = (tuple(sorted(part, key=natural)) for part in (train, val, test))
-    return Split(*ordered, rule=rule)
-
-
-def _require(studies: Iterable[str]) -> None:
-    if not list(studies):
-        raise LabelError("there are no studies to split", "give a root that holds studies")
+def _reason(error: Exception) -> str:
+    """Without the path that an OSError names: a folder's name may be a patient's."""
+    if isinstance(error, OSError):
+        return error.strerror or "it cannot be read"
+    return f"it has no {error}" if isinstance(error, KeyError) else str(error)

@@ -1,114 +1,109 @@
-"""The official event file of RARE-VISION: read, checked, written.
+"""The official event file of RARE-VISION: read, checked and written; and truth in either format.
 
-Only here do ends count as part of an event: `{"start": 3, "end": 5}` is [3, 6) inside enteron.
+Only this module counts the end of an event as part of it: `{"start": 3, "end": 5}` in the file is
+[3, 6) inside enteron.
 """
 
+import difflib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from enteron.errors import LabelError, SubmissionError, nearest
+from enteron.errors import LabelError, SubmissionError, nearest, quantity
 from enteron.files import write_text
 from enteron.labels import COLUMN, LABELS
 from enteron.types import Annotation, Segment, Unit
 
 MAX_FRAME = 10**12  # beyond it frame counts are no longer exact in floating point
-_TOP, _VIDEO, _EVENT = {"videos"}, {"video_id", "events"}, {"start", "end", "label"}
+
+_FILE_FIELDS = ("videos",)
+_VIDEO_FIELDS = ("video_id", "events")
+_EVENT_FIELDS = ("start", "end", "label")
+
+
+# ---- Reading
 
 
 def read_submission(path: Path) -> list[Annotation]:
-    """Read an official file whose numbers are frame numbers, as the challenge asks for them."""
+    """Read an official file whose numbers are frame numbers, as the challenge requires."""
     return read_events(path, Unit.FRAME)
 
 
 def read_events(path: Path, unit: Unit) -> list[Annotation]:
-    """Read an official file; the format does not say what its numbers count, so the caller must."""
+    """Read an official file. The format does not say what its numbers count: the caller must."""
+    return parse_events(read_event_text(path), unit, path.name)
+
+
+def read_event_text(path: Path) -> str:
+    """Read the text of an event file, official or not."""
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
-        raise SubmissionError(f"{path.name} is not text in UTF-8", "write it as UTF-8") from error
+        raise SubmissionError(
+            f"{path.name} is not text in UTF-8", "give an event file in JSON, saved as UTF-8"
+        ) from error
+    except PermissionError as error:
+        raise SubmissionError(
+            f"{path.name} cannot be read ({error.strerror})", "ask for the right to read the file"
+        ) from error
     except OSError as error:
         raise SubmissionError(
             f"{path.name} cannot be read ({error.strerror})", "give an event file that exists"
         ) from error
-    return parse_events(text, unit, path.name)
+
+
+def read_truth(path: Path, unit: Unit) -> list[Annotation]:
+    """Read true events from an official JSON, a folder of label files, or a data root.
+
+    An official file does not say what it counts, so its numbers are taken to be in `unit`.
+    """
+    if not path.is_dir():
+        return read_events(path, unit)
+    # Label files need polars and OpenCV, which official files do not.
+    from enteron.datasets.galar import find_labels, find_studies
+    from enteron.datasets.label_table import read_label_table, truth_events
+
+    entries = [entry for entry in find_studies(path).values() if entry.labels]
+    if entries:
+        tables = [entry.table() for entry in entries]
+    else:
+        tables = [read_label_table(file, study=study) for study, file in find_labels(path).items()]
+    if not tables:
+        raise LabelError(
+            f"the folder '{path.name}' holds no label files",
+            "give an official JSON, or a folder with one CSV per study",
+        )
+    return [truth_events(table, unit) for table in tables]
+
+
+# ---- Parsing
 
 
 def parse_events(text: str, unit: Unit, source: str = "the file") -> list[Annotation]:
-    """Check the text of an official file and make annotations of it, in file order."""
-    content = _parse(text, source)
-    _fields(content, _TOP, source)
+    """Check the text of an official file and return its studies in file order."""
+    content = parse_event_json(text, source)
+    _require_fields(content, _FILE_FIELDS, source)
     videos = content["videos"]
     if not isinstance(videos, list):
         raise SubmissionError(f"{source}: 'videos' is not a list", 'write {"videos": [ … ]}')
-    annotations: list[Annotation] = []
-    seen: set[str] = set()
+    annotations: dict[str, Annotation] = {}
     for number, video in enumerate(videos, start=1):
         annotation = _annotation(video, unit, f"{source}: video {number}")
-        if annotation.study in seen:
+        if annotation.study in annotations:
             raise SubmissionError(
                 f"{source}: study {annotation.study} occurs twice", "list each study once"
             )
-        seen.add(annotation.study)
-        annotations.append(annotation)
-    return annotations
+        annotations[annotation.study] = annotation
+    return list(annotations.values())
 
 
-def foreign_fields(text: str) -> list[str]:
-    """Fields of a valid official file that are not of its format, and that its score ignores."""
-    content = json.loads(text)
-    foreign = {name for video in content["videos"] for name in video.keys() - _VIDEO}
-    for video in content["videos"]:
-        foreign.update(name for event in video["events"] for name in event.keys() - _EVENT)
-    return sorted(foreign | (content.keys() - _TOP))
-
-
-def require_same_studies(truth: Iterable[str], prediction: Iterable[str]) -> None:
-    """The official sanity check: the same studies on both sides."""
-    wanted, given = set(truth), set(prediction)
-    if missing := sorted(wanted - given):
-        raise SubmissionError(
-            f"the prediction lacks {len(missing)} of the truth's {len(wanted)} studies, "
-            f"the first is {missing[0]}",
-            "list every study, with an empty list of events where nothing was found",
-        )
-    if extra := sorted(given - wanted):
-        raise SubmissionError(
-            f"the prediction has {len(extra)} studies that the truth does not know, "
-            f"the first is {extra[0]}",
-            "remove them, or give the truth they belong to",
-        )
-
-
-def write_submission(path: Path, annotations: Sequence[Annotation]) -> None:
-    """Write an official file. Order is kept: it is the ranking that the score goes by."""
-    write_text(path, format_submission(annotations))
-
-
-def format_submission(annotations: Sequence[Annotation]) -> str:
-    """The text of an official file, an event per line."""
-    ids = [annotation.study for annotation in annotations]
-    if len(set(ids)) < len(ids):
-        twice = next(study for study in ids if ids.count(study) > 1)
-        raise SubmissionError(f"study {twice} occurs twice", "list each study once")
-    videos: list[str] = []
-    for annotation in annotations:
-        annotation.require_unit(Unit.FRAME)
-        events = ",\n".join(
-            json.dumps({"start": s.start, "end": s.stop - 1, "label": list(s.labels)})
-            for s in annotation.segments
-        )
-        lines = f"[\n{events}\n]" if events else "[]"
-        videos.append(f'{{"video_id": {json.dumps(annotation.study)}, "events": {lines}}}')
-    return '{"videos": [\n' + ",\n".join(videos) + "\n]}\n"
-
-
-def _parse(text: str, source: str) -> Any:
+def parse_event_json(text: str, source: str) -> Any:
+    """Parse JSON; NaN, duplicate keys and truncated text are refused."""
     try:
         return json.loads(
             text,
-            object_pairs_hook=lambda pairs: _unique(pairs, source),
+            object_pairs_hook=lambda pairs: _unique_keys(pairs, source),
             parse_constant=lambda name: _refuse_constant(name, source),
         )
     except json.JSONDecodeError as error:
@@ -122,7 +117,7 @@ def _parse(text: str, source: str) -> Any:
         raise SubmissionError(
             f"{source} is not JSON: {error.msg.lower()} at line {error.lineno}, "
             f"column {error.colno}",
-            "correct that place",
+            "correct the file there",
         ) from error
     except RecursionError as error:
         raise SubmissionError(
@@ -130,14 +125,14 @@ def _parse(text: str, source: str) -> Any:
         ) from error
 
 
-def _unique(pairs: list[tuple[str, Any]], source: str) -> dict[str, Any]:
+def _unique_keys(pairs: list[tuple[str, Any]], source: str) -> dict[str, Any]:
     content = dict(pairs)
     if len(content) < len(pairs):
         names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
+        repeated = next(name for name in names if names.count(name) > 1)
         where = f" (video_id {content['video_id']})" if "video_id" in content else ""
         raise SubmissionError(
-            f"{source}: an object has the key '{twice}' twice{where}", "keep one of the two"
+            f"{source}: an object has the key '{repeated}' twice{where}", "keep one of the two"
         )
     return content
 
@@ -147,7 +142,7 @@ def _refuse_constant(name: str, source: str) -> NoReturn:
 
 
 def _annotation(video: Any, unit: Unit, where: str) -> Annotation:
-    _fields(video, _VIDEO, where)
+    _require_fields(video, _VIDEO_FIELDS, where)
     study, events = video["video_id"], video["events"]
     if not isinstance(study, str) or not study:
         raise SubmissionError(
@@ -162,7 +157,7 @@ def _annotation(video: Any, unit: Unit, where: str) -> Annotation:
 
 def _segment(event: Any, study: str, number: int) -> Segment:
     where = f"study {study}, event {number}"
-    _fields(event, _EVENT, where)
+    _require_fields(event, _EVENT_FIELDS, where)
     start, end = (_frame(event[name], where, name) for name in ("start", "end"))
     if start > end:
         raise SubmissionError(
@@ -194,24 +189,45 @@ def _labels(value: Any, where: str) -> tuple[str, ...]:
             hint = nearest(label, LABELS) if isinstance(label, str) else "labels are strings"
             raise SubmissionError(f"{where}: 'label' names {_shown(label)}", hint)
     if len(set(value)) < len(value):
-        twice = next(label for label in value if value.count(label) > 1)
-        raise SubmissionError(f"{where}: 'label' names '{twice}' twice", "name each label once")
+        repeated = next(label for label in value if value.count(label) > 1)
+        raise SubmissionError(f"{where}: 'label' names '{repeated}' twice", "name each label once")
     return tuple(value)
 
 
-def _fields(value: Any, names: set[str], where: str) -> None:
+def _require_fields(value: Any, names: Sequence[str], where: str) -> None:
+    """Refuse what is not an object with these fields; others are allowed."""
     if not isinstance(value, dict):
         raise SubmissionError(
             f"{where} is {_shown(value)}", f"it is an object with {_listed(names)}"
         )
-    if missing := sorted(names - value.keys()):
+    missing = next((name for name in names if name not in value), None)
+    if missing is not None:
+        fields = f"its fields are {_listed(value)}" if value else "it has no fields"
         raise SubmissionError(
-            f"{where} has no field '{missing[0]}'", f"its fields are {_listed(names)}"
+            f"{where} has no field '{missing}' ({fields})", _field_hint(missing, names, value)
         )
 
 
-def _listed(names: set[str]) -> str:
-    return ", ".join(f"'{name}'" for name in sorted(names))
+def _field_hint(missing: str, names: Sequence[str], fields: Collection[str]) -> str:
+    """Guess the mistake behind a missing field."""
+    if missing == "videos" and is_reading_events(fields):
+        return "this is events.json of a reading: give submission.json beside it"
+    if missing == "videos" and {"command", "versions"} <= set(fields):
+        return "this is run.json of a reading: give submission.json beside it"
+    unknown = [name for name in fields if name not in names]
+    if similar := difflib.get_close_matches(missing, unknown, n=1):
+        return f"did you mean '{missing}' where it says '{similar[0]}'"
+    return f"the official format has {_listed(names)} here"
+
+
+def is_reading_events(fields: Collection[str]) -> bool:
+    """Whether a JSON object with these fields is `events.json` of a reading."""
+    return {"study", "unit", "events"} <= set(fields)
+
+
+def _listed(names: Iterable[str], most: int = 8) -> str:
+    quoted = [f"'{name}'" for name in names]
+    return ", ".join(quoted[:most]) + (", …" if len(quoted) > most else "")
 
 
 def _shown(value: Any) -> str:
@@ -219,26 +235,88 @@ def _shown(value: Any) -> str:
     return text if len(text) <= 40 else f"{text[:37]}…"
 
 
-def read_truth(path: Path, unit: Unit) -> list[Annotation]:
-    """Truth events from an official JSON, a folder of label files, or a data root.
+# ---- Checks of a whole file
 
-    An official file does not say what it counts; `unit` is then taken at its word.
+
+def foreign_fields(text: str) -> list[str]:
+    """Fields of a valid official file that its format does not have, and that the score ignores."""
+    content = json.loads(text)
+    foreign = set(content) - set(_FILE_FIELDS)
+    for video in content["videos"]:
+        foreign |= set(video) - set(_VIDEO_FIELDS)
+        for event in video["events"]:
+            foreign |= set(event) - set(_EVENT_FIELDS)
+    return sorted(foreign)
+
+
+def require_same_studies(
+    truth: Collection[str], prediction: Collection[str], *, alternative: str = ""
+) -> None:
+    """Refuse a prediction whose studies are not exactly those of the truth, as the challenge does.
+
+    `alternative` is another remedy for missing studies.
     """
-    if not path.is_dir():
-        return read_events(path, unit)
-    from enteron.datasets.galar import find_labels, find_studies
-    from enteron.datasets.label_table import read_label_table
-
-    studies = {study: entry for study, entry in find_studies(path).items() if entry.labels}
-    if studies:
-        tables = [entry.table() for entry in studies.values()]
-    else:
-        tables = [read_label_table(file, study=study) for study, file in find_labels(path).items()]
-    if not tables:
-        raise LabelError(
-            f"the folder '{path.name}' holds no label files",
-            "give an official JSON, or a folder with one CSV per study",
+    missing = sorted(set(truth) - set(prediction))
+    if missing:
+        remedy = "list every study, with an empty list of events where nothing was found"
+        if same := _same_but_for_spelling(missing[0], set(prediction) - set(truth)):
+            remedy = f"the prediction names a study '{same}': use the id of the truth"
+        elif alternative:
+            remedy += f", or {alternative}"
+        raise SubmissionError(
+            f"the prediction lacks {len(missing)} of the truth's {len(set(truth))} studies, "
+            f"the first is {missing[0]}",
+            remedy,
         )
-    from enteron.datasets.label_table import truth_events
+    require_known_studies(truth, prediction)
 
-    return [truth_events(table, unit) for table in tables]
+
+def require_known_studies(truth: Collection[str], prediction: Collection[str]) -> None:
+    """Refuse a prediction with studies that the truth does not have."""
+    extra = sorted(set(prediction) - set(truth))
+    if not extra:
+        return
+    remedy = "remove them, or give the truth they belong to"
+    if same := _same_but_for_spelling(extra[0], truth):
+        remedy = f"the truth names a study '{same}': use the id of the truth"
+    raise SubmissionError(
+        f"the prediction has {quantity(len(extra), 'study', 'studies')} that the truth does not "
+        f"have, the first is {extra[0]}",
+        remedy,
+    )
+
+
+def _same_but_for_spelling(study: str, others: Iterable[str]) -> str | None:
+    """The id that differs only in prefix, suffix or leading zeros: 'recording_07', '7.csv', '7'."""
+    from enteron.datasets.galar import study_id
+
+    def plain(name: str) -> str:
+        return study_id(name).lstrip("0").lower()
+
+    return next((other for other in sorted(others) if plain(other) == plain(study)), None)
+
+
+# ---- Writing
+
+
+def write_submission(path: Path, annotations: Sequence[Annotation]) -> None:
+    """Write an official file. Events keep their order, which is the ranking that is scored."""
+    write_text(path, format_submission(annotations))
+
+
+def format_submission(annotations: Sequence[Annotation]) -> str:
+    """Format the text of an official file, one event per line."""
+    studies = [annotation.study for annotation in annotations]
+    if len(set(studies)) < len(studies):
+        repeated = next(study for study in studies if studies.count(study) > 1)
+        raise SubmissionError(f"study {repeated} occurs twice", "list each study once")
+    videos: list[str] = []
+    for annotation in annotations:
+        annotation.require_unit(Unit.FRAME)
+        events = ",\n".join(
+            json.dumps({"start": s.start, "end": s.stop - 1, "label": list(s.labels)})
+            for s in annotation.segments
+        )
+        lines = f"[\n{events}\n]" if events else "[]"
+        videos.append(f'{{"video_id": {json.dumps(annotation.study)}, "events": {lines}}}')
+    return '{"videos": [\n' + ",\n".join(videos) + "\n]}\n"

@@ -1,1 +1,1 @@
-"""Scores of events and of frames: the official one, and the honest ones beside it."""
+"""Metrics of events and of frames: the official score, and what it does not show."""

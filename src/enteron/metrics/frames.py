@@ -1,4 +1,7 @@
-"""Scores of single frames: AP, AUC, F1, precision, recall and support of every label."""
+"""Metrics of single frames: AP, AUC, F1, precision, recall and support of every label.
+
+Areas under curves follow scikit-learn: AP without interpolation, tied scores taken together.
+"""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -10,22 +13,22 @@ from enteron.errors import EnteronError
 from enteron.labels import LABELS
 
 Convention = Literal["zero", "left out"]
-"""Labels without positives count as 0 in a macro mean (as in the paper), or are left out of it."""
+"""Labels without positive frames count as 0 in a macro mean (as in the paper), or are left out."""
 
 
 @dataclass(frozen=True)
 class FrameMetrics:
-    """(17,) arrays; NaN where a figure is not defined, as AP is without a positive frame."""
+    """(17,) arrays; NaN where a metric is not defined, such as AP without a positive frame."""
 
     ap: NDArray[np.float64]
     auc: NDArray[np.float64]
     f1: NDArray[np.float64]
     precision: NDArray[np.float64]
     recall: NDArray[np.float64]
-    support: NDArray[np.int64]
+    support: NDArray[np.int64]  # positive frames
 
     def macro(self, name: str, convention: Convention) -> float:
-        """Mean of one figure over the labels; NaN when nothing is left to average."""
+        """Mean of one metric over the labels; NaN when no label is left to average."""
         values: NDArray[np.float64] = getattr(self, name)
         if convention == "zero":
             return float(np.nan_to_num(values).mean())
@@ -38,30 +41,34 @@ def frame_metrics(
     scores: NDArray[np.floating],
     thresholds: float | NDArray[np.floating] = 0.5,
 ) -> FrameMetrics:
-    """Compare (frames, 17) scores with labels; a label counts as found where score >= threshold.
+    """Compare (frames, 17) scores with labels; a label is predicted where score >= threshold."""
+    _require_comparable(truth, scores)
+    support = truth.sum(axis=0)
+    predicted = scores >= np.asarray(thresholds)
+    predicted_count = predicted.sum(axis=0)
+    correct = (predicted & truth).sum(axis=0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        precision = correct / predicted_count
+        recall = correct / support
+        f1 = 2 * correct / (predicted_count + support)
+    areas = [_areas(truth[:, column], scores[:, column]) for column in range(len(LABELS))]
+    ap, auc = np.array(areas, dtype=np.float64).T
+    return FrameMetrics(ap, auc, f1, precision, recall, support)
 
-    The two curves' areas follow scikit-learn: AP without interpolation, ties taken together.
-    """
+
+def _require_comparable(truth: NDArray[np.bool_], scores: NDArray[np.floating]) -> None:
     if truth.shape != scores.shape or truth.ndim != 2 or truth.shape[1] != len(LABELS):
+        transposed = truth.T.shape == scores.shape or truth.shape[:1] == (len(LABELS),)
         raise EnteronError(
             f"labels of shape {truth.shape} do not fit scores of shape {scores.shape}",
-            "give both as (frames, 17)",
+            ("did you supply (labels, frames)? " if transposed else "")
+            + f"give both as (frames, {len(LABELS)})",
         )
     if not np.isfinite(scores).all():
         raise EnteronError(
             f"{int((~np.isfinite(scores)).sum())} scores are NaN or infinite",
-            "find out what went wrong where they were made",
+            "did you include frames that could not be read? leave them out, or check the model",
         )
-    support = truth.sum(axis=0)
-    found = scores >= np.asarray(thresholds)
-    hits = (found & truth).sum(axis=0)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        precision = hits / found.sum(axis=0)
-        recall = hits / support
-        f1 = 2 * hits / (found.sum(axis=0) + support)
-    curves = [_areas(truth[:, c], scores[:, c]) for c in range(len(LABELS))]
-    ap, auc = (np.array(areas, dtype=np.float64) for areas in zip(*curves, strict=True))
-    return FrameMetrics(ap, auc, f1, precision, recall, support)
 
 
 def _areas(truth: NDArray[np.bool_], score: NDArray[np.floating]) -> tuple[float, float]:
@@ -71,14 +78,14 @@ def _areas(truth: NDArray[np.bool_], score: NDArray[np.floating]) -> tuple[float
     if positives == 0:
         return float("nan"), float("nan")
     order = np.argsort(-score, kind="stable")
-    ranked = score[order]
-    last_of_tie = np.append(np.flatnonzero(np.diff(ranked)), truth.size - 1)
-    hits = np.cumsum(truth[order])[last_of_tie]
-    misses = last_of_tie + 1 - hits
-    ap = float((np.diff(hits, prepend=0) / positives * hits / (last_of_tie + 1)).sum())
+    last_of_tie = np.append(np.flatnonzero(np.diff(score[order])), truth.size - 1)
+    true_positives = np.cumsum(truth[order])[last_of_tie]
+    false_positives = last_of_tie + 1 - true_positives
+    recall_steps = np.diff(true_positives, prepend=0) / positives
+    ap = float((recall_steps * true_positives / (last_of_tie + 1)).sum())
     if negatives == 0:
         return ap, float("nan")
-    # Trapezoids over (misses, hits): a tie of positives and negatives counts one half.
-    heights = hits + np.concatenate(([0], hits[:-1]))
-    auc = float((np.diff(misses, prepend=0) * heights).sum() / (2.0 * positives * negatives))
-    return ap, auc
+    # Trapezoids over (false, true positives): a tie of positives and negatives counts one half.
+    heights = true_positives + np.concatenate(([0], true_positives[:-1]))
+    area = (np.diff(false_positives, prepend=0) * heights).sum()
+    return ap, float(area / (2.0 * positives * negatives))

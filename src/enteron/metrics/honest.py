@@ -1,4 +1,8 @@
-"""What the official score hides: lesions found and missed, false alarms, region borders."""
+"""What the official score does not show: events detected, false alarms and region onsets.
+
+All functions take `Spans` of both sides and return counts per study and label, from which
+`evaluation` computes recall, precision and false alarms per hour.
+"""
 
 from dataclasses import dataclass
 
@@ -6,71 +10,76 @@ import numpy as np
 from numpy.typing import NDArray
 
 from enteron.labels import COLUMN, FINDINGS, LABELS, REGIONS
-from enteron.metrics.official import Spans, match_in_file_order, overlapping
+from enteron.metrics.official import Spans, match_in_file_order, overlapping_pairs
 
 IS_FINDING = np.array([label in FINDINGS for label in LABELS])
+"""(17,) mask of the findings' columns."""
+
+
+# ---- Events detected and false alarms
 
 
 @dataclass(frozen=True)
 class Detection:
-    """Counts per study and label, (studies, 17): whole events, merged per label on both sides."""
+    """Counts of events, each (studies, 17). Events are merged per label on both sides."""
 
-    truths: NDArray[np.int64]
-    found: NDArray[np.int64]  # true events that were found
+    true_events: NDArray[np.int64]
+    detected: NDArray[np.int64]  # true events that a prediction matches
     predicted: NDArray[np.int64]
-    right: NDArray[np.int64]  # predicted events that found something
+    correct: NDArray[np.int64]  # predicted events that match a true one
 
     @property
     def false_alarms(self) -> NDArray[np.int64]:
-        return self.predicted - self.right
+        return self.predicted - self.correct
 
 
 def detect_by_overlap(truth: Spans, predicted: Spans, studies: int) -> Detection:
-    """An event is found when anything predicted for its label touches it, however briefly.
+    """Count a true event as detected when any prediction of its label overlaps it at all.
 
     Both sides must be merged per label (`merge_touching`).
     """
-    return _detection(
-        truth, predicted, studies, _touched(truth, predicted), _touched(predicted, truth)
+    return _count(
+        truth, predicted, studies, _overlaps_any(truth, predicted), _overlaps_any(predicted, truth)
     )
 
 
 def detect_by_tiou(
     truth: Spans, predicted: Spans, studies: int, threshold: float = 0.5
 ) -> Detection:
-    """An event is found when a prediction of its own matches it to a tIoU of `threshold`."""
-    matched = match_in_file_order(overlapping(truth, predicted, threshold), threshold)
-    found, right = np.zeros(len(truth), dtype=bool), np.zeros(len(predicted), dtype=bool)
-    found[list(matched.values())] = True
-    right[list(matched)] = True
-    return _detection(truth, predicted, studies, found, right)
+    """Count a true event as detected when it is matched one to one with a tIoU >= `threshold`."""
+    matches = match_in_file_order(overlapping_pairs(truth, predicted, threshold), threshold)
+    detected = np.zeros(len(truth), dtype=bool)
+    correct = np.zeros(len(predicted), dtype=bool)
+    detected[list(matches.values())] = True
+    correct[list(matches)] = True
+    return _count(truth, predicted, studies, detected, correct)
 
 
-def _detection(
+def _count(
     truth: Spans,
     predicted: Spans,
     studies: int,
-    found: NDArray[np.bool_],
-    right: NDArray[np.bool_],
+    detected: NDArray[np.bool_],
+    correct: NDArray[np.bool_],
 ) -> Detection:
-    def count(groups: NDArray[np.int64]) -> NDArray[np.int64]:
+    def per_group(groups: NDArray[np.int64]) -> NDArray[np.int64]:
         return np.bincount(groups, minlength=studies * len(LABELS)).reshape(studies, len(LABELS))
 
     return Detection(
-        count(truth.group),
-        count(truth.group[found]),
-        count(predicted.group),
-        count(predicted.group[right]),
+        true_events=per_group(truth.group),
+        detected=per_group(truth.group[detected]),
+        predicted=per_group(predicted.group),
+        correct=per_group(predicted.group[correct]),
     )
 
 
-def _touched(spans: Spans, others: Spans) -> NDArray[np.bool_]:
-    """Which spans overlap any of the others of their group; the others are disjoint."""
+def _overlaps_any(spans: Spans, others: Spans) -> NDArray[np.bool_]:
+    """For each span whether any of `others` in its group overlaps it; `others` are disjoint."""
     if not len(others) or not len(spans):
         return np.zeros(len(spans), dtype=bool)
-    # Groups one behind the other on a single axis. Disjoint spans have their starts and stops in
-    # the same order, so those that end before a span and those that start before its end are two
-    # counts, and they differ exactly when something lies in between.
+    # Lay the groups one behind the other on a single axis. Disjoint spans have their starts and
+    # stops in the same order. So count the others that end before a span starts, and those that
+    # start before it ends: the counts differ exactly when one of the others overlaps the span.
     stride = int(max(spans.stop.max(), others.stop.max())) + 1
     starts = np.sort(others.group * stride + others.start)
     stops = np.sort(others.group * stride + others.stop)
@@ -79,42 +88,47 @@ def _touched(spans: Spans, others: Spans) -> NDArray[np.bool_]:
     return started > ended
 
 
+# ---- Region onsets
+
+
 @dataclass(frozen=True)
 class Borders:
-    """Where regions begin, (studies, 5) in transit order, in the unit of the events."""
+    """First frame of each region, (studies, 5) in transit order, in the unit of the events."""
 
-    true: NDArray[np.float64]  # first frame of the region; NaN where the study has none
+    true: NDArray[np.float64]  # NaN where the study does not have the region
     predicted: NDArray[np.float64]
 
     @property
     def error(self) -> NDArray[np.float64]:
-        """Predicted minus true onset, NaN unless both have the region.
+        """Predicted minus true onset, NaN unless both sides have the region.
 
-        The very first region of a study begins with the recording and says nothing: left out.
+        The first region of a study starts with the recording, so its onset is left out.
         """
-        first = np.zeros(self.true.shape, dtype=bool)
-        has_any = ~np.isnan(self.true).all(axis=1)
-        filled = np.where(np.isnan(self.true), np.inf, self.true)
-        first[has_any, filled.argmin(axis=1)[has_any]] = True
-        return np.where(first, np.nan, self.predicted - self.true)
+        is_first = np.zeros(self.true.shape, dtype=bool)
+        has_region = ~np.isnan(self.true).all(axis=1)
+        onsets = np.where(np.isnan(self.true), np.inf, self.true)
+        is_first[has_region, onsets.argmin(axis=1)[has_region]] = True
+        return np.where(is_first, np.nan, self.predicted - self.true)
 
     @property
     def missed(self) -> NDArray[np.bool_]:
+        """Regions that only the truth has."""
         return ~np.isnan(self.true) & np.isnan(self.predicted)
 
     @property
     def invented(self) -> NDArray[np.bool_]:
+        """Regions that only the prediction has."""
         return np.isnan(self.true) & ~np.isnan(self.predicted)
 
 
 def region_borders(truth: Spans, predicted: Spans, studies: int) -> Borders:
-    """The onset of every region in truth and prediction."""
+    """Compute the onset of every region in truth and prediction."""
     return Borders(_onsets(truth, studies), _onsets(predicted, studies))
 
 
 def _onsets(spans: Spans, studies: int) -> NDArray[np.float64]:
     onsets = np.full(studies * len(LABELS), np.inf)
     np.minimum.at(onsets, spans.group, spans.start.astype(np.float64))
-    columns = [COLUMN[region] for region in REGIONS]
-    onsets = onsets.reshape(studies, len(LABELS))[:, columns]
+    region_columns = [COLUMN[region] for region in REGIONS]
+    onsets = onsets.reshape(studies, len(LABELS))[:, region_columns]
     return np.where(np.isinf(onsets), np.nan, onsets)

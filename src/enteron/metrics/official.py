@@ -1,4 +1,9 @@
-"""The official score of RARE-VISION: temporal mAP, exactly as the challenge computes it."""
+"""The official score of RARE-VISION: temporal mAP, exactly as the challenge computes it.
+
+A study's events become spans, one per label. Predicted spans are compared with true ones of the
+same study and label by temporal intersection over union (tIoU, in frames), matched in file order,
+and summed to an average precision (AP). The mean over 17 labels and then over studies is the score.
+"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -7,10 +12,17 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from enteron.errors import EnteronError
 from enteron.labels import COLUMN, LABELS
-from enteron.types import Annotation, Segment
+from enteron.types import Segment
 
-_PAIRS_AT_ONCE = 4_000_000  # bounds the memory of a comparison, whatever is compared
+THRESHOLDS = (0.5, 0.95)
+"""tIoU thresholds at which the challenge scores."""
+
+_MAX_PAIRS_AT_ONCE = 4_000_000  # bounds the memory of a comparison, whatever its size
+
+
+# ---- Spans
 
 
 @dataclass(frozen=True)
@@ -37,10 +49,9 @@ class Spans:
 
 
 def flatten(segments_by_study: Iterable[Sequence[Segment]]) -> Spans:
-    """One span per label of each segment, studies numbered in the order given."""
-    columns = {label: COLUMN[label] for label in LABELS}
+    """Make one span per label of each segment; studies are numbered in the order given."""
     rows = [
-        (study * len(LABELS) + columns[label], segment.start, segment.stop)
+        (study * len(LABELS) + COLUMN[label], segment.start, segment.stop)
         for study, segments in enumerate(segments_by_study)
         for segment in segments
         for label in segment.labels
@@ -50,103 +61,109 @@ def flatten(segments_by_study: Iterable[Sequence[Segment]]) -> Spans:
 
 
 def merge_touching(spans: Spans) -> Spans:
-    """Join spans of a group that touch or overlap. A joined span ranks where its first part did."""
+    """Merge spans of a group that touch or overlap; the result ranks where its first part did."""
     if not len(spans):
         return spans
     order = np.lexsort((spans.start, spans.group))
     group, start, stop = spans.group[order], spans.start[order], spans.stop[order]
-    # The furthest stop so far within the group; groups are kept apart by an offset.
+    # The furthest stop so far within the group; an offset keeps the groups apart.
     offset = (np.cumsum(np.diff(group, prepend=group[0]) != 0)) * (int(stop.max()) + 1)
     reach = np.maximum.accumulate(stop + offset) - offset
-    fresh = np.ones(len(spans), dtype=bool)
-    fresh[1:] = (group[1:] != group[:-1]) | (start[1:] > reach[:-1])
-    first = np.flatnonzero(fresh)
+    starts_new = np.ones(len(spans), dtype=bool)
+    starts_new[1:] = (group[1:] != group[:-1]) | (start[1:] > reach[:-1])
+    first = np.flatnonzero(starts_new)
     last = np.append(first[1:], len(spans)) - 1
     rank = np.minimum.reduceat(order, first)
     by_rank = np.argsort(rank)
-    merged = Spans(group[first], start[first], reach[last])
-    return Spans(merged.group[by_rank], merged.start[by_rank], merged.stop[by_rank])
+    return Spans(group[first][by_rank], start[first][by_rank], reach[last][by_rank])
 
 
-def merge_per_label(annotation: Annotation) -> Annotation:
-    """The same study with every label's touching segments joined into whole events."""
-    spans = merge_touching(flatten([annotation.segments]))
-    segments = tuple(
-        Segment(int(start), int(stop), (LABELS[column],))
-        for column, start, stop in zip(spans.column, spans.start, spans.stop, strict=True)
-    )
-    return Annotation(annotation.study, annotation.unit, segments)
+# ---- Overlaps
 
 
 @dataclass(frozen=True)
 class Pairs:
     """Predicted and true spans of the same group that overlap, by prediction, then by truth."""
 
-    predicted: NDArray[np.int64]  # position in the predictions
-    true: NDArray[np.int64]  # position in the truth
-    overlap: NDArray[np.float64]  # tIoU
+    predicted: NDArray[np.int64]  # position among the predicted spans
+    true: NDArray[np.int64]  # position among the true spans
+    tiou: NDArray[np.float64]
 
 
-def overlapping(truth: Spans, predicted: Spans, at_least: float) -> Pairs:
-    """All pairs with tIoU >= `at_least` (> 0), found without comparing everything with everything.
+def overlapping_pairs(truth: Spans, predicted: Spans, min_tiou: float) -> Pairs:
+    """Find all pairs with tIoU >= `min_tiou` (> 0) without comparing every span with every other.
 
-    With the truth sorted by start, a prediction of length n can reach the bound t only on truth
-    spans that start between n(1/t - 1) before and n(1 - t) after its own start.
+    With the truth sorted by start, a prediction of length n can reach the threshold t only on
+    true spans that start between n(1/t - 1) before and n(1 - t) after its own start.
     """
-    # Groups are laid out one behind the other on a single axis, so one search serves them all.
+    # Lay the groups one behind the other on a single axis, so that one search serves them all.
     # The space between them is wide enough that no search range reaches into another group.
     longest = int(max(truth.stop.max(initial=0), predicted.stop.max(initial=0))) + 1
-    stride = int(longest * (1 + 1 / at_least)) + 2
+    stride = int(longest * (1 + 1 / min_tiou)) + 2
     order = np.argsort(truth.group * stride + truth.start, kind="stable")
-    starts = (truth.group * stride + truth.start)[order]
-    at = predicted.group * stride + predicted.start
+    true_starts = (truth.group * stride + truth.start)[order]
+    starts = predicted.group * stride + predicted.start
     length = predicted.stop - predicted.start
-    # Rounding outwards keeps candidates that a rounding inwards could lose; tIoU decides below.
-    low = np.searchsorted(starts, at - np.ceil(length * (1 / at_least - 1)).astype(np.int64) - 1)
-    high = np.searchsorted(starts, at + np.ceil(length * (1 - at_least)).astype(np.int64) + 1)
-    found = [
-        _compare(truth, predicted, order, low, high, block, at_least)
+    # Rounding outwards loses no candidate; the tIoU decides below.
+    before = np.ceil(length * (1 / min_tiou - 1)).astype(np.int64) + 1
+    after = np.ceil(length * (1 - min_tiou)).astype(np.int64) + 1
+    low = np.searchsorted(true_starts, starts - before)
+    high = np.searchsorted(true_starts, starts + after)
+    blocks = [
+        _pairs_of_block(truth, predicted, order, low, high, block, min_tiou)
         for block in _blocks(high - low)
     ]
-    joined = (np.concatenate(parts) for parts in zip(*found, strict=True))
-    return Pairs(*joined)
+    return Pairs(*(np.concatenate(columns) for columns in zip(*blocks, strict=True)))
 
 
 def _blocks(counts: NDArray[np.int64]) -> list[slice]:
-    """Cut the predictions into runs of a bounded number of candidate pairs."""
+    """Divide the predictions into blocks with a bounded number of candidate pairs."""
     total = np.cumsum(counts)
-    pieces = int(total[-1]) // _PAIRS_AT_ONCE + 1 if total.size else 1
-    marks = np.searchsorted(total, np.arange(1, pieces) * _PAIRS_AT_ONCE)
-    edges = [0, *marks.tolist(), counts.size]
-    return [slice(a, b) for a, b in pairwise(edges)]
+    pieces = int(total[-1]) // _MAX_PAIRS_AT_ONCE + 1 if total.size else 1
+    borders = np.searchsorted(total, np.arange(1, pieces) * _MAX_PAIRS_AT_ONCE)
+    edges = [0, *borders.tolist(), counts.size]
+    return [slice(start, stop) for start, stop in pairwise(edges)]
 
 
-def _compare(
+def _pairs_of_block(
     truth: Spans,
     predicted: Spans,
     order: NDArray[np.int64],
     low: NDArray[np.int64],
     high: NDArray[np.int64],
     block: slice,
-    at_least: float,
+    min_tiou: float,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+    """Pairs of the predictions in `block`, whose candidates are true spans order[low:high]."""
     counts = (high - low)[block]
     p = np.repeat(np.arange(block.start, block.stop), counts)
-    # 0, 1, 2, … within each prediction's range of candidates, moved to where the range begins
+    # 0, 1, 2, … within each prediction's range of candidates, moved to where the range starts
     within = np.arange(p.size) - np.repeat(np.cumsum(counts) - counts, counts)
     t = order[np.repeat(low[block], counts) + within]
-    shared = np.minimum(truth.stop[t], predicted.stop[p]) - np.maximum(
+    overlap = np.minimum(truth.stop[t], predicted.stop[p]) - np.maximum(
         truth.start[t], predicted.start[p]
     )
-    both = (truth.stop - truth.start)[t] + (predicted.stop - predicted.start)[p]
-    tiou = np.maximum(shared, 0) / (both - shared)
-    keep = (tiou >= at_least) & (truth.group[t] == predicted.group[p])
+    lengths = (truth.stop - truth.start)[t] + (predicted.stop - predicted.start)[p]
+    tiou = np.maximum(overlap, 0) / (lengths - overlap)
+    keep = (tiou >= min_tiou) & (truth.group[t] == predicted.group[p])
     p, t, tiou = p[keep], t[keep], tiou[keep]
-    by_truth = np.lexsort((t, p))
-    return p[by_truth], t[by_truth], tiou[by_truth]
+    by_prediction = np.lexsort((t, p))
+    return p[by_prediction], t[by_prediction], tiou[by_prediction]
 
 
-THRESHOLDS = (0.5, 0.95)
+def match_in_file_order(pairs: Pairs, threshold: float) -> dict[int, int]:
+    """Match predictions to true spans. Each takes the first free one, not the best one."""
+    keep = pairs.tiou >= threshold
+    matches: dict[int, int] = {}
+    taken: set[int] = set()
+    for p, t in zip(pairs.predicted[keep].tolist(), pairs.true[keep].tolist(), strict=True):
+        if p not in matches and t not in taken:
+            matches[p] = t
+            taken.add(t)
+    return matches
+
+
+# ---- Score
 
 
 @dataclass(frozen=True)
@@ -155,7 +172,7 @@ class TemporalScore:
 
     threshold: float
     ap: NDArray[np.float64]  # (studies, 17)
-    present: NDArray[np.bool_]  # (studies, 17): the truth has the label
+    present: NDArray[np.bool_]  # (studies, 17): whether the truth has the label
 
     @property
     def studies(self) -> NDArray[np.float64]:
@@ -197,44 +214,52 @@ class TemporalScore:
 def temporal_scores(
     truth: Spans, predicted: Spans, studies: int, thresholds: Sequence[float] = THRESHOLDS
 ) -> list[TemporalScore]:
-    """Score predictions against the truth of `studies` studies, at several thresholds."""
-    pairs = overlapping(truth, predicted, min(thresholds))
+    """Score the predictions of `studies` studies against their truth, once per threshold."""
+    _require_scorable(truth, predicted, studies, thresholds)
+    pairs = overlapping_pairs(truth, predicted, min(thresholds))
     return [
         _score(truth, predicted, studies, threshold, match_in_file_order(pairs, threshold))
         for threshold in thresholds
     ]
 
 
-def match_in_file_order(pairs: Pairs, threshold: float) -> dict[int, int]:
-    """Prediction -> truth. Each prediction takes the first free truth span, not the best one."""
-    keep = pairs.overlap >= threshold
-    matched: dict[int, int] = {}
-    taken: set[int] = set()
-    for p, t in zip(pairs.predicted[keep].tolist(), pairs.true[keep].tolist(), strict=True):
-        if p not in matched and t not in taken:
-            matched[p] = t
-            taken.add(t)
-    return matched
+def _require_scorable(
+    truth: Spans, predicted: Spans, studies: int, thresholds: Sequence[float]
+) -> None:
+    if not thresholds or not all(0 < threshold <= 1 for threshold in thresholds):
+        raise EnteronError(
+            f"tIoU thresholds {tuple(thresholds)} cannot be used",
+            "did you supply percent? give fractions above 0 and up to 1",
+        )
+    for side, spans in (("truth", truth), ("prediction", predicted)):
+        if len(spans) and (last := int(spans.study.max())) >= studies:
+            raise EnteronError(
+                f"the {side} has spans of study number {last}, but {studies} studies are scored",
+                "did you flatten more studies on one side? number them from 0, the same on both",
+            )
 
 
 def _score(
-    truth: Spans, predicted: Spans, studies: int, threshold: float, matched: dict[int, int]
+    truth: Spans, predicted: Spans, studies: int, threshold: float, matches: dict[int, int]
 ) -> TemporalScore:
     groups = studies * len(LABELS)
-    hit = np.zeros(len(predicted), dtype=bool)
-    hit[list(matched)] = True
+    correct = np.zeros(len(predicted), dtype=bool)
+    correct[list(matches)] = True
     # Bring each group's predictions together without losing their file order.
     order = np.argsort(predicted.group, kind="stable")
-    group, hit = predicted.group[order], hit[order]
-    begin = np.searchsorted(group, group)  # where each prediction's group begins
-    hits = np.cumsum(hit)
-    hits_before_group = (hits - hit)[begin] if hit.size else hits
-    rank = np.arange(hit.size) - begin + 1
+    group, correct = predicted.group[order], correct[order]
+    group_start = np.searchsorted(group, group)  # position at which each prediction's group starts
+    hits = np.cumsum(correct)
+    hits_before_group = (hits - correct)[group_start] if correct.size else hits
+    rank = np.arange(correct.size) - group_start + 1
     precision = (hits - hits_before_group) / rank
-    # Recall grows by one truth span at every hit, so the sum needs the hits only.
-    summed = np.bincount(group[hit], weights=precision[hit], minlength=groups)
-    truths = np.bincount(truth.group, minlength=groups)
-    silent = np.bincount(predicted.group, minlength=groups) == 0
-    ap = np.where(truths > 0, summed / np.maximum(truths, 1), silent.astype(np.float64))
+    # Recall grows by one true span at every hit, so the sum runs over the hits only.
+    precision_sum = np.bincount(group[correct], weights=precision[correct], minlength=groups)
+    true_count = np.bincount(truth.group, minlength=groups)
+    # A label that the truth does not have scores 1 when nothing is predicted for it, else 0.
+    not_predicted = np.bincount(predicted.group, minlength=groups) == 0
+    ap = np.where(
+        true_count > 0, precision_sum / np.maximum(true_count, 1), not_predicted.astype(np.float64)
+    )
     shape = (studies, len(LABELS))
-    return TemporalScore(threshold, ap.reshape(shape), (truths > 0).reshape(shape))
+    return TemporalScore(threshold, ap.reshape(shape), (true_count > 0).reshape(shape))

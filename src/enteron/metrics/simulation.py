@@ -1,6 +1,6 @@
-"""Scores of a classifier that does not exist, for truth that does: to compare decoders.
+"""Simulated scores of an imperfect classifier for a given truth, to compare decoders with.
 
-Assumptions, all of them:
+The assumptions are:
 
 1. Behind each label's score is a Gaussian variable: mean 0 and variance 1 where the label is
    absent, mean `shift` and standard deviation `spread` where it is present. Both are solved from
@@ -9,17 +9,16 @@ Assumptions, all of them:
 2. The noise of a label is a sum of three independent parts: one that is constant over a study,
    one with exponential correlation (AR(1)) whose length is stated in original frames, and white
    noise. Landmarks and findings err independently of each other. The constant and the slow part
-   of the five regions are the same but for their sign, which alternates along the gut: whatever
-   makes a region look unlike itself makes it look like its neighbours.
-3. Log-odds are a linear function of the variable: the best one for a classifier that saw each
-   label with the square root of its true odds (the paper's sampler weighs by 1 / sqrt(f)), then
+   of the five regions are the same but for their sign, which alternates along the gut: what makes
+   a region look unlike itself makes it look like its neighbours.
+3. Log-odds are a linear function of the variable: the best one for a classifier that was trained
+   with the square root of each label's true odds (the paper's sampler weighs by 1 / sqrt(f)), then
    multiplied by `overconfidence` (the paper finds a temperature of 1.5).
+4. The classifier sees region borders at other frames than the annotators: each border is the
+   annotated one moved by a Gaussian, by at most a third of the shorter region beside it.
 
-4. The classifier changes its mind about the region at a place of its own: each border that it
-   sees is the annotated one moved by a Gaussian, by at most a third of the shorter stay beside it.
-
-What this leaves out: confusions of one finding with another, findings whose visibility differs
-from lesion to lesion, and domain shift. Real scores are likely worse in all three.
+The simulation leaves out confusions of one finding with another, findings whose visibility differs
+from lesion to lesion, and domain shift. Real scores are likely worse in all three respects.
 """
 
 from dataclasses import dataclass
@@ -60,11 +59,11 @@ PAPER_TABLE: Final = {
 LEVELS: Final = {"weaker": 0.7, "paper": 1.0, "stronger": 1.4}
 """Factor on the distance of positives from negatives."""
 
-_SPREADS: Final = (0.4, 4.0)  # sought between these
+_SPREAD_RANGE: Final = (0.4, 4.0)  # in which `separability` searches
 
 
 class SimulationOptions(Options):
-    """The classifier that is imitated."""
+    """The classifier to simulate."""
 
     level: Level = "paper"
 
@@ -75,7 +74,7 @@ class SimulationOptions(Options):
     """Share of the noise variance that is slow."""
 
     constant: float = Field(default=0.1, ge=0, le=1)
-    """Share of the noise variance that is the same all through a study."""
+    """Share of the noise variance that is constant over a study."""
 
     border: float = Field(default=60.0, ge=0)
     """Standard deviation of the classifier's borders around the annotated ones, in original
@@ -98,46 +97,47 @@ class Separability:
 
 
 def separability(auc: float, ap: float, base_rate: float) -> Separability:
-    """The two Gaussians with this AUC whose AP at the base rate is nearest to the one given."""
+    """Solve for the two Gaussians with this AUC whose AP at the base rate is nearest to `ap`."""
 
-    def at(spread: float) -> Separability:
+    def with_spread(spread: float) -> Separability:
         return Separability(float(ndtri(auc)) * float(np.hypot(1, spread)), spread)
 
-    def miss(spread: float) -> float:
-        return average_precision(at(spread), base_rate) - ap
+    def ap_error(spread: float) -> float:
+        return average_precision(with_spread(spread), base_rate) - ap
 
-    low, high = _SPREADS
-    if miss(low) >= 0:
-        return at(low)
-    if miss(high) <= 0:
-        return at(high)
-    return at(float(brentq(miss, low, high, xtol=1e-4)))  # type: ignore[arg-type]
+    low, high = _SPREAD_RANGE
+    if ap_error(low) >= 0:
+        return with_spread(low)
+    if ap_error(high) <= 0:
+        return with_spread(high)
+    return with_spread(float(brentq(ap_error, low, high, xtol=1e-4)))  # type: ignore[arg-type]
 
 
-def average_precision(two: Separability, base_rate: float) -> float:
+def average_precision(positives: Separability, base_rate: float) -> float:
     """AP of the two Gaussians at a base rate: the integral of precision over recall."""
-    top, bottom = max(8.0, two.shift + 8 * two.spread), min(-8.0, two.shift - 8 * two.spread)
-    z = np.linspace(top, bottom, 4001)
-    recall = ndtr((two.shift - z) / two.spread)
-    alarms = ndtr(-z)
-    found = base_rate * recall
-    precision = found / np.maximum(found + (1 - base_rate) * alarms, 1e-300)
+    shift, spread = positives.shift, positives.spread
+    z = np.linspace(max(8.0, shift + 8 * spread), min(-8.0, shift - 8 * spread), 4001)
+    recall = ndtr((shift - z) / spread)
+    true_positives = base_rate * recall
+    false_positives = (1 - base_rate) * ndtr(-z)
+    precision = true_positives / np.maximum(true_positives + false_positives, 1e-300)
     return float(np.trapezoid(precision, recall))
 
 
 @cache
 def separabilities(level: Level) -> dict[str, Separability]:
-    """For every label, at one level of quality."""
-    known = {
+    """Separability of every label at one level of quality."""
+    by_label = {
         label: separability(auc, ap, count / PAPER_FRAMES)
         for label, (ap, auc, count) in PAPER_TABLE.items()
     }
     for label, group in (("z-line", LANDMARKS), ("ulcer", FINDINGS)):
-        aucs = [PAPER_TABLE[other][1] for other in group if other in PAPER_TABLE]
-        known[label] = Separability(float(ndtri(np.median(aucs))) * 2**0.5, 1.0)
+        aucs = [PAPER_TABLE[member][1] for member in group if member in PAPER_TABLE]
+        by_label[label] = Separability(float(ndtri(np.median(aucs))) * 2**0.5, 1.0)
     factor = LEVELS[level]
     return {
-        label: Separability(factor * known[label].shift, known[label].spread) for label in LABELS
+        label: Separability(factor * by_label[label].shift, by_label[label].spread)
+        for label in LABELS
     }
 
 
@@ -148,42 +148,42 @@ def simulate(
     seed: int | np.random.SeedSequence,
     options: SimulationOptions | None = None,
 ) -> NDArray[np.float32]:
-    """(rows, 17) scores for (rows, 17) truth, the same for the same seed.
+    """Simulate (rows, 17) scores for (rows, 17) truth; the same seed gives the same scores.
 
-    `stride` is the number of original frames per row, `base_rates` the share of frames of each
-    label in what the classifier was trained on.
+    `stride` is the number of original frames per row. `base_rates` (17,) are the shares of each
+    label's frames in the classifier's training data.
     """
     options = SimulationOptions() if options is None else options
     rng = np.random.default_rng(seed)
     rows = truth.shape[0]
     seen = truth.copy()
     seen[:, : len(REGIONS)] = _moved_borders(truth[:, : len(REGIONS)], options.border / stride, rng)
-    shared = _lasting(rows, stride, options, rng)
+    region_noise = _lasting_noise(rows, stride, options, rng)
     white = np.float32(max(0.0, 1 - options.slow - options.constant) ** 0.5)
     scores = np.empty((rows, len(LABELS)), dtype=np.float32)
     for column, label in enumerate(LABELS):
-        two = separabilities(options.level)[label]
+        positives = separabilities(options.level)[label]
         if label in REGIONS:
-            lasting = shared if column % 2 else -shared
+            lasting = region_noise if column % 2 else -region_noise
         else:
-            lasting = _lasting(rows, stride, options, rng)
+            lasting = _lasting_noise(rows, stride, options, rng)
         noise = lasting + white * rng.standard_normal(rows, dtype=np.float32)
-        shown = np.float32(two.shift) + np.float32(two.spread) * noise
-        latent = np.where(seen[:, column], shown, noise)
-        intercept, slope = _linear_log_odds(two, float(base_rates[column]))
+        positive = np.float32(positives.shift) + np.float32(positives.spread) * noise
+        latent = np.where(seen[:, column], positive, noise)
+        intercept, slope = _linear_log_odds(positives, float(base_rates[column]))
         scores[:, column] = expit(options.overconfidence * (intercept + slope * latent))
     return scores
 
 
-def _lasting(
+def _lasting_noise(
     rows: int, stride: int, options: SimulationOptions, rng: np.random.Generator
 ) -> NDArray[np.float32]:
-    """(rows,): the slow and the constant part of the noise."""
-    kept = np.exp(-stride / options.correlation)
-    drawn = rng.standard_normal(rows, dtype=np.float32)
+    """(rows,) sum of the slow and the constant part of the noise."""
+    decay = np.exp(-stride / options.correlation)  # of the AR(1) process, per row
+    innovations = rng.standard_normal(rows, dtype=np.float32)
     # Start in equilibrium: the first value has the variance of all others.
-    drawn[0] /= np.sqrt(1 - kept**2)
-    slow = np.asarray(lfilter([np.sqrt(1 - kept**2)], [1, -kept], drawn))
+    innovations[0] /= np.sqrt(1 - decay**2)
+    slow = np.asarray(lfilter([np.sqrt(1 - decay**2)], [1, -decay], innovations))
     constant = rng.standard_normal() * options.constant**0.5
     return (slow * options.slow**0.5 + constant).astype(np.float32)
 
@@ -191,25 +191,25 @@ def _lasting(
 def _moved_borders(
     regions: NDArray[np.bool_], deviation: float, rng: np.random.Generator
 ) -> NDArray[np.bool_]:
-    """(rows, 5) with every change of region moved; `deviation` in rows."""
+    """Move every change of region in a (rows, 5) matrix; `deviation` is in rows."""
     changes = np.flatnonzero((regions[1:] != regions[:-1]).any(axis=1)) + 1
     edges = np.concatenate(([0], changes, [len(regions)]))
     lengths = np.diff(edges)
     limit = np.minimum(lengths[:-1], lengths[1:]) / 3
-    move = np.clip(rng.normal(0, 1, changes.size) * deviation, -limit, limit)
-    edges[1:-1] += np.trunc(move).astype(np.int64)
+    offsets = np.clip(rng.normal(0, 1, changes.size) * deviation, -limit, limit)
+    edges[1:-1] += np.trunc(offsets).astype(np.int64)
     return np.repeat(regions[np.concatenate(([0], changes))], np.diff(edges), axis=0)
 
 
 @cache
-def _linear_log_odds(two: Separability, base_rate: float) -> tuple[float, float]:
-    """Intercept and slope of the logistic regression on the two Gaussians at balanced odds."""
+def _linear_log_odds(positives: Separability, base_rate: float) -> tuple[float, float]:
+    """Intercept and slope of a logistic regression on the two Gaussians at square-root odds."""
     odds = (base_rate / (1 - base_rate)) ** 0.5
     rate = odds / (1 + odds)
     z = np.linspace(-8, 8, 801)
     density = np.exp(-z * z / 2)
     density /= density.sum()
-    x = np.concatenate([z, two.shift + two.spread * z])
+    x = np.concatenate([z, positives.shift + positives.spread * z])
     y = np.concatenate([np.zeros(z.size), np.ones(z.size)])
     weight = np.concatenate([(1 - rate) * density, rate * density])
     beta = np.array([np.log(odds), 0.5])

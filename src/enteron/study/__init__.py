@@ -15,9 +15,9 @@ VIDEO_SUFFIXES = (".mp4", ".m4v", ".mov", ".mpg", ".mpeg", ".avi", ".mkv")
 def open_study(
     path: Path | str, *, study_id: str | None = None, rate: Fraction | None = None
 ) -> Study:
-    """A folder of frames or a video file as a study.
+    """Open a folder of frames or a video file as a study.
 
-    `rate` (frames per second) gives the frames of a folder their times; a video has its own.
+    `rate` (frames per second) gives the frames of a folder their times; a video states its own.
     """
     path = Path(path)
     if path.is_dir():
@@ -33,9 +33,9 @@ def open_study(
         )
     if rate is not None:
         raise StudyError(
-            f"'{path.name}' is a video and has its own times", "leave the frame rate out"
+            f"'{path.name}' is a video and has its own times", "leave out the frame rate"
         )
-    # PyAV takes a fifth of a second to import, which a folder of frames does not need.
+    # Importing PyAV takes a fifth of a second, and a folder of frames does not need it.
     from enteron.study.video import VideoFile
 
     return VideoFile(path, study_id or path.stem)

@@ -15,25 +15,24 @@ from enteron.study.picture import UnreadablePictureError, decode_picture
 from enteron.study.study import RGB, Frame, Study
 from enteron.types import FrameAxis
 
-# `frame_000100.PNG`: everything up to the last digits is the prefix, the last digits the number.
+# `frame_000100.PNG`: the last digits are the number, everything before them is the prefix.
 _NAME = re.compile(r"((?:.*\D)?)(\d+)\.(?:png|jpe?g)", re.IGNORECASE | re.DOTALL)
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg")
-MAX_NUMBER = 10**9  # frame numbers beyond this are dates or serial numbers
+MAX_NUMBER = 10**9  # larger numbers are dates or serial numbers, not frame numbers
 
 
 class FrameFolder(Study):
-    """Frames in files whose names end in their number: any digit count, any case, gaps kept."""
+    """Frames in files whose names end in their number, of any digit count; gaps are kept."""
 
     def __init__(self, path: Path, study_id: str, rate: Fraction | None) -> None:
         self._path = path
-        numbers, self._names = _numbered(path, study_id)
-        metadata = read_folder_metadata(path, study_id)
-        super().__init__(study_id, FrameAxis(numbers), rate, metadata)
+        numbers, self._names = _numbered_files(path, study_id)
+        super().__init__(study_id, FrameAxis(numbers), rate)
 
     random_access = True
 
     def file_stamps(self, rows: slice = slice(None)) -> NDArray[np.int64]:
-        # Plain strings: a Path for each of 130,000 files costs more than asking the system does.
+        # Plain strings: making 130,000 Path objects takes longer than the calls of stat.
         folder = str(self._path)
         stamps = [_file_stamp(f"{folder}/{name}") for name in self._names[rows]]
         return np.array(stamps, dtype=np.int64).reshape(-1, 2)
@@ -56,14 +55,14 @@ class FrameFolder(Study):
 
 def _file_stamp(path: str) -> tuple[int, int]:
     try:
-        found = os.stat(path)  # noqa: PTH116
+        status = os.stat(path)  # noqa: PTH116
     except OSError:
         return (-1, -1)
-    return (found.st_size, found.st_mtime_ns)
+    return (status.st_size, status.st_mtime_ns)
 
 
 def is_image_name(name: str) -> bool:
-    """Whether a name is an image's; hidden files (macOS leaves `._*` beside images) are not."""
+    """Whether a file is an image by its name; hidden files (macOS adds `._*`) are not."""
     return name.lower().endswith(IMAGE_SUFFIXES) and not name.startswith(".")
 
 
@@ -73,24 +72,24 @@ def frame_number(name: str) -> int | None:
     return int(match[2]) if match else None
 
 
-def _numbered(path: Path, study_id: str) -> tuple[NDArray[np.int64], list[str]]:
+def _numbered_files(path: Path, study_id: str) -> tuple[NDArray[np.int64], list[str]]:
     """Frame numbers, ascending, and the file name of each."""
-    # Names only, without a stat per file: 130,000 of them in a fraction of a second.
+    # Names only, without a stat per file: 130,000 files take a fraction of a second.
     names = [name for name in os.listdir(path) if is_image_name(name)]  # noqa: PTH208
     if not names:
         raise StudyError(
             f"study {study_id} holds no PNG or JPEG frames",
             "give a folder whose images are named by number, such as frame_000001.png",
         )
-    parts = [match.groups() if (match := _NAME.fullmatch(name)) else None for name in names]
-    numbers = np.array([int(part[1]) if part else -1 for part in parts], dtype=np.float64)
+    matches = [_NAME.fullmatch(name) for name in names]
+    numbers = np.array([int(match[2]) if match else -1 for match in matches], dtype=np.float64)
     unnumbered = np.flatnonzero((numbers < 0) | (numbers > MAX_NUMBER))
     if unnumbered.size:
         raise StudyError(
             f"'{names[unnumbered[0]]}' in study {study_id} does not end in a frame number",
             "name frames like frame_000001.png, or move the file out of the folder",
         )
-    prefixes = {part[0].lower() for part in parts if part}
+    prefixes = {match[1].lower() for match in matches if match}
     if len(prefixes) > 1:
         first, second = sorted(prefixes)[:2]
         raise StudyError(
@@ -98,12 +97,14 @@ def _numbered(path: Path, study_id: str) -> tuple[NDArray[np.int64], list[str]]:
             "put each study in a folder of its own, its names differing only in the last number",
         )
     order = np.argsort(numbers)
-    ordered = numbers[order].astype(np.int64)
-    twice = np.flatnonzero(np.diff(ordered) == 0)
-    if twice.size:
-        one, other = sorted(names[row] for row in order[twice[0] : twice[0] + 2])
+    sorted_numbers = numbers[order].astype(np.int64)
+    repeated = np.flatnonzero(np.diff(sorted_numbers) == 0)
+    if repeated.size:
+        position = repeated[0]
+        first, second = sorted(names[row] for row in order[position : position + 2])
         raise StudyError(
-            f"'{one}' and '{other}' in study {study_id} are both frame {ordered[twice[0]]}",
+            f"'{first}' and '{second}' in study {study_id} are both frame "
+            f"{sorted_numbers[position]}",
             "keep one of them",
         )
-    return ordered, [names[row] for row in order]
+    return sorted_numbers, [names[row] for row in order]

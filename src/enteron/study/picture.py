@@ -1,4 +1,4 @@
-"""One picture: decode a file to RGB, or say why it cannot be done; encode it as PNG."""
+"""PNG and JPEG files: decoded to RGB, or refused with the reason; and PNG files written."""
 
 import zlib
 
@@ -7,12 +7,13 @@ import numpy as np
 
 from enteron.study.study import RGB
 
-# Capsules deliver at most 576 x 576. Whatever claims more than this is a mistake or an attack on
-# memory, and is refused from its header, before any pixel is unpacked.
+# Capsules deliver at most 576 x 576 pixels. A file that claims more than this is damaged or an
+# attack on memory, and is refused by its header, before any pixel is decoded.
 MAX_PIXELS = 4096 * 4096
 
 PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
-_JPEG_SIZED = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # markers that carry a frame size
+# Start-of-frame markers, which carry the frame size.
+_JPEG_SIZE_MARKERS = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 
 
 class UnreadablePictureError(ValueError):
@@ -20,10 +21,10 @@ class UnreadablePictureError(ValueError):
 
 
 def decode_picture(data: bytes) -> RGB:
-    """RGB (height, width, 3) uint8 of a PNG or JPEG file; grayscale, alpha and 16 bit included.
+    """Decode a PNG or JPEG file to RGB (height, width, 3) uint8; also grayscale, alpha and 16 bit.
 
-    The file's structure is checked first: OpenCV is the fastest decoder, but libpng writes its
-    complaints past us to the terminal and older builds fill what is missing from a truncated file.
+    The file's structure is checked first. OpenCV is the fastest decoder, but libpng prints warnings
+    to the terminal, and older builds fill in the missing part of a truncated file.
     """
     if not data:
         raise UnreadablePictureError("the file is empty")
@@ -35,7 +36,7 @@ def decode_picture(data: bytes) -> RGB:
         raise UnreadablePictureError("the file is neither PNG nor JPEG")
     if width * height > MAX_PIXELS:
         raise UnreadablePictureError(f"the file claims to hold {width} x {height} pixels")
-    # Orientation tags are ignored: training and truth see the pixels as they are stored.
+    # Orientation tags are ignored: training and truth use the pixels as they are stored.
     flags = cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION
     image = cv2.imdecode(np.frombuffer(data, np.uint8), flags)
     if image is None or image.shape != (height, width, 3):
@@ -43,7 +44,7 @@ def decode_picture(data: bytes) -> RGB:
     return image  # pyright: ignore[reportReturnType]
 
 
-# One filter and run lengths only: 5 % larger than zlib's fast levels, in 60 % of their time.
+# One filter and run-length encoding: 5 % larger than zlib's fast levels, in 60 % of their time.
 _FAST_PNG = (
     *(cv2.IMWRITE_PNG_COMPRESSION, 1),
     *(cv2.IMWRITE_PNG_STRATEGY, cv2.IMWRITE_PNG_STRATEGY_RLE),
@@ -52,40 +53,43 @@ _FAST_PNG = (
 
 
 def encode_png(image: RGB) -> bytes:
-    """An RGB picture as a PNG file, made for speed."""
+    """Encode an RGB image as a PNG file, optimised for speed."""
     bgr = cv2.cvtColor(image, cv2.COLOR_RGB2BGR)
     return cv2.imencode(".png", bgr, _FAST_PNG)[1].tobytes()
 
 
 def _png_size(data: bytes) -> tuple[int, int]:
-    """Width and height, after every chunk up to the last has been found whole."""
-    at = len(PNG_SIGNATURE)
+    """Width and height, after every chunk was checked to be complete."""
+    offset = len(PNG_SIGNATURE)
     view = memoryview(data)
-    while at + 12 <= len(data):
-        length = int.from_bytes(view[at : at + 4])
-        kind = bytes(view[at + 4 : at + 8])
-        after = at + 12 + length
-        if after > len(data):
+    while offset + 12 <= len(data):
+        length = int.from_bytes(view[offset : offset + 4])
+        kind = bytes(view[offset + 4 : offset + 8])
+        chunk_end = offset + 12 + length
+        if chunk_end > len(data):
             break
-        if zlib.crc32(view[at + 4 : after - 4]) != int.from_bytes(view[after - 4 : after]):
-            raise UnreadablePictureError(f"the PNG is damaged at byte {at}")
+        checksum = int.from_bytes(view[chunk_end - 4 : chunk_end])
+        if zlib.crc32(view[offset + 4 : chunk_end - 4]) != checksum:
+            raise UnreadablePictureError(f"the PNG is damaged at byte {offset}")
         if kind == b"IEND":
             return int.from_bytes(view[16:20]), int.from_bytes(view[20:24])
-        at = after
+        offset = chunk_end
     raise UnreadablePictureError("the PNG is cut off")
 
 
 def _jpeg_size(data: bytes) -> tuple[int, int]:
-    """Width and height from the frame header, after the end marker has been found."""
+    """Width and height from the frame header, after the end marker was found."""
     if data.rfind(b"\xff\xd9") < 0:
         raise UnreadablePictureError("the JPEG is cut off")
-    at = 2
-    while at + 9 <= len(data) and data[at] == 0xFF:
-        marker = data[at + 1]
+    offset = 2
+    while offset + 9 <= len(data) and data[offset] == 0xFF:
+        marker = data[offset + 1]
         if marker == 0xFF:  # fill byte
-            at += 1
-        elif marker in _JPEG_SIZED:
-            return int.from_bytes(data[at + 7 : at + 9]), int.from_bytes(data[at + 5 : at + 7])
+            offset += 1
+        elif marker in _JPEG_SIZE_MARKERS:
+            height = int.from_bytes(data[offset + 5 : offset + 7])
+            width = int.from_bytes(data[offset + 7 : offset + 9])
+            return width, height
         else:
-            at += 2 + int.from_bytes(data[at + 2 : at + 4])
+            offset += 2 + int.from_bytes(data[offset + 2 : offset + 4])
     raise UnreadablePictureError("the JPEG has no frame header")

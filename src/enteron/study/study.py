@@ -1,4 +1,4 @@
-"""What every kind of study offers: frames in order, one by number, an account of the bad ones."""
+"""The interface of every study: frames in order, one by number, and a record of unreadable ones."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -19,20 +19,19 @@ RGB = NDArray[np.uint8]  # (height, width, 3)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Frame:
-    """One picture of a study, or the reason why there is none."""
+    """One frame of a study: its image, or the reason why it cannot be read."""
 
     number: int  # as in the file name, or counted from 0 in a video
-    time: Fraction | None  # seconds since the first frame, where the source knows
-    image: RGB | None  # None when the frame cannot be read: never a black stand-in
+    time: Fraction | None  # seconds since the first frame, where known
+    image: RGB | None  # None when the frame cannot be read; never a black image instead
     problem: str | None = None  # why the frame cannot be read
 
 
 class Study(ABC):
-    """A study that streams its frames in order and reads any one of them by number.
+    """A study that streams its frames in order and reads any of them by number.
 
-    Images are never held beyond the one being handed out. Frames that cannot be read keep their
-    place in the numbering, are collected in `unreadable` as they are met, and make the study
-    unusable once they are more than half of it.
+    Only one image is in memory at a time. Frames that cannot be read keep their number and are
+    recorded in `unreadable` when they are read. More than half of them makes the study unusable.
     """
 
     def __init__(
@@ -45,9 +44,8 @@ class Study(ABC):
         self.id = study_id
         self.axis = axis
         self.rate = rate  # frames per second, exact; None when unknown or variable
-        self.metadata = StudyMetadata() if metadata is None else metadata
-        self.unreadable: dict[int, str] = {}
-        self.notes: tuple[str, ...] = ()  # oddities of the source that a person should know
+        self.unreadable: dict[int, str] = {}  # frame number -> reason, of the frames read so far
+        self.notes: tuple[str, ...] = ()  # what a person should know about the source
 
     @property
     def numbers(self) -> NDArray[np.int64]:
@@ -66,7 +64,7 @@ class Study(ABC):
         return self.frames()
 
     def frames(self, start: int = 0) -> Iterator[Frame]:
-        """Stream the frames in order, from row `start` on (0 is the first frame)."""
+        """Stream the frames in order, from row `start` on (row 0 is the first frame)."""
         if not 0 <= start <= len(self):
             raise StudyError(
                 f"study {self.id} has {len(self)} frames and cannot start at row {start}",
@@ -75,7 +73,7 @@ class Study(ABC):
         if start == len(self):
             return
         for frame in self._stream(start):
-            self._account(frame)
+            self._record_unreadable(frame)
             yield frame
 
     def frame(self, number: int) -> Frame:
@@ -88,22 +86,22 @@ class Study(ABC):
                 + (f" in steps of {self.axis.step}" if self.axis.step > 1 else ""),
             )
         frame = self._fetch(row)
-        self._account(frame)
+        self._record_unreadable(frame)
         return frame
 
     random_access: ClassVar[bool] = False
-    """Whether any frame is as cheap as the next, also from several threads at once."""
+    """Whether any frame is as cheap to read as the next, also from several threads at once."""
 
     def file_stamps(self, rows: slice = slice(None)) -> NDArray[np.int64]:
-        """(files, 2): bytes and time of last change, to notice that a file is no longer the same.
+        """(files, 2) size in bytes and modification time, to detect that a file has changed.
 
-        One for each of these rows where every frame is a file, a single one for a video; -1 where
-        a file is gone. A source without files never changes.
+        One row for each of `rows` where every frame is a file, a single row for a video; -1 where
+        a file no longer exists. A source without files never changes.
         """
         return np.zeros((1, 2), dtype=np.int64)
 
     def times(self) -> NDArray[np.float64] | None:
-        """Seconds of every frame since the first one, or None when the source does not know."""
+        """(rows,) seconds of every frame since the first one, or None when not known."""
         if self.rate is None:
             return None
         return (self.numbers - self.numbers[0]) / float(self.rate)
@@ -113,12 +111,12 @@ class Study(ABC):
             return None
         return int(self.numbers[row] - self.numbers[0]) / self.rate
 
-    def _account(self, frame: Frame) -> None:
+    def _record_unreadable(self, frame: Frame) -> None:
         if frame.image is not None:
             return
         self.unreadable[frame.number] = frame.problem or "unreadable"
         if 2 * len(self.unreadable) > len(self):
-            first = min(self.unreadable.copy())  # other threads may be adding to it
+            first = min(self.unreadable.copy())  # other threads may add to it meanwhile
             raise StudyError(
                 f"more than half of study {self.id} cannot be read: {len(self.unreadable)} of "
                 f"{len(self)} frames, the first is {first} ({self.unreadable[first]})",
@@ -127,14 +125,14 @@ class Study(ABC):
 
     @abstractmethod
     def _stream(self, start: int) -> Iterator[Frame]:
-        """Every frame from row `start` on, in order, unreadable ones included."""
+        """Yield every frame from row `start` on, in order, unreadable ones included."""
 
     @abstractmethod
     def _fetch(self, row: int) -> Frame:
-        """The frame of one row."""
+        """Read the frame of one row."""
 
-    def close(self) -> None:  # noqa: B027 (a folder holds nothing open)
-        """Release what the source holds open. Reading again afterwards reopens it."""
+    def close(self) -> None:  # noqa: B027 (a folder keeps nothing open)
+        """Close open files. Reading again afterwards reopens them."""
 
     def __enter__(self) -> Self:
         return self
