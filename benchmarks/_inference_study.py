@@ -69,7 +69,7 @@ def fit_head(
     for step in range(steps):
         inputs = views[step % len(views)]
         noise = 0.3 * spread * (torch.randn_like(inputs) + torch.randn(1, 1, inputs.shape[-1]))
-        logits = network.read(inputs + noise).logits
+        logits = network.classify(inputs + noise).logits
         loss = torch.nn.functional.binary_cross_entropy_with_logits(logits, targets)
         optimiser.zero_grad()
         loss.backward()
@@ -88,7 +88,7 @@ def _settle_norms(network: Network, windows: torch.Tensor) -> None:
         norm.momentum = 1.0
     network.train()
     with torch.no_grad():
-        network.read(windows)
+        network.classify(windows)
     network.eval()
     for norm, momentum in zip(norms, usual, strict=True):
         norm.momentum = momentum

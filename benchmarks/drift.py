@@ -19,7 +19,7 @@ from enteron.calibration import Calibration
 from enteron.datasets.galar import find_studies
 from enteron.decode import PRESETS, DecodedEvent, decode
 from enteron.folders.model import load_calibration, load_model
-from enteron.inference.embed import LIMIT, EmbedOptions, embed_study
+from enteron.inference.embed import REDUNDANCY_LIMIT, EmbedOptions, embed_study
 from enteron.inference.encoder import Encoder
 from enteron.inference.runtimes import default_runtime, make_encoder
 from enteron.inference.score import score_study
@@ -77,8 +77,8 @@ def main() -> None:
     ways: dict[str, tuple[Encoder, float | None]] = {
         name: (make_encoder(net.backbone, name), None) for name in given.runtimes
     }
-    ways[f"{reference.runtime}, redundancy"] = (reference, LIMIT)
-    ways |= {f"{name}, redundancy": (ways[name][0], LIMIT) for name in given.runtimes}
+    ways[f"{reference.runtime}, redundancy"] = (reference, REDUNDANCY_LIMIT)
+    ways |= {f"{name}, redundancy": (ways[name][0], REDUNDANCY_LIMIT) for name in given.runtimes}
     found = {name: Found() for name in ways}
     entries = list(find_studies(given.root).items())[: given.studies]
     scale = read_frames_per_row(given.root)

@@ -31,8 +31,15 @@ from benchmarks._inference_study import (
 )
 from benchmarks._literal_inference import literal_probabilities
 from benchmarks.model import network
-from enteron.inference.embed import FLIPPED, LIMIT, PLAIN, EmbedOptions, EmbedTimes, embed_study
-from enteron.inference.encoder import Encoder, Features, Squares
+from enteron.inference.embed import (
+    FLIPPED,
+    PLAIN,
+    REDUNDANCY_LIMIT,
+    EmbedOptions,
+    EmbedTimes,
+    embed_study,
+)
+from enteron.inference.encoder import Encoder, Features, ImageBatch
 from enteron.inference.runtimes import choose, make_encoder, usable_threads
 from enteron.inference.score import probe_effect, score_study
 from enteron.inference.store import Embeddings, StoreKey, StoreRecord
@@ -126,7 +133,7 @@ def vit(frames: int, rounds: int) -> None:
     runs = {
         "exact": Run(study, net, exact),
         f"auto ({choice.runtime})": Run(study, net, choice.encoder),
-        "auto, redundancy": Run(study, net, choice.encoder, redundancy=LIMIT),
+        "auto, redundancy": Run(study, net, choice.encoder, redundancy=REDUNDANCY_LIMIT),
     }
     literal = np.empty((0, 17), np.float32)
     base: list[float] = []
@@ -182,7 +189,7 @@ def events(frames: int) -> None:
             exact = scored(net, whole, study)
             wanted = events_of(exact)
             print(f"| {seed} | {len(wanted)} ", end="")
-            for limit in (None, LIMIT):
+            for limit in (None, REDUNDANCY_LIMIT):
                 path = folder / f"{limit}.npy"
                 found = scored(
                     net,
@@ -200,7 +207,8 @@ def events(frames: int) -> None:
 
 def told(run: Run, frames: int) -> None:
     """What redundancy did."""
-    print(f"\nredundancy, limit {LIMIT}: {run.redundant / frames:.0%} of frames took a twin's")
+    share = run.redundant / frames
+    print(f"\nlimit of redundancy {REDUNDANCY_LIMIT}: {share:.0%} of frames were redundant")
     if run.effect is not None:
         print(f"{run.effect.frames} probes: scores moved {run.effect.mean:.1e} on average")
 
@@ -262,11 +270,11 @@ class Stub:
         self.backbone_hash, self.preprocessing = encoder.backbone_hash, encoder.preprocessing
         self._encoder = encoder
 
-    def encode(self, squares: Squares) -> Features:
+    def encode(self, images: ImageBatch) -> Features:
         if self._real is not None:
             self._real = None
-            return self._encoder.encode(squares)
-        first = squares[:, 0, 0, 0].astype(np.float32) / 255
+            return self._encoder.encode(images)
+        first = images[:, 0, 0, 0].astype(np.float32) / 255
         return np.broadcast_to(first[:, None], (len(first), FEATURES)).astype(np.float32)
 
 

@@ -91,7 +91,7 @@ def costs() -> None:
     made = network("biomedclip").eval()
     images = torch.randn(BATCH, 3, 224, 224)
     windows = torch.randn(BATCH, 3, 512)
-    encode, read = work(made.backbone, images), work(made.read, windows)
+    encode, read = work(made.backbone, images), work(made.classify, windows)
     backbone_flops, rest_flops = flops(encode) / BATCH, flops(read) / BATCH
     print(f"operations per frame: ViT-B/16 {backbone_flops / 1e9:.2f} G, ", end="")
     print(f"beyond {rest_flops / 1e6:.2f} M, {100 * rest_flops / backbone_flops:.4f} %")

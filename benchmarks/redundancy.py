@@ -16,7 +16,7 @@ import numpy as np
 from benchmarks._inference_study import REACH, fit_head, made_study, matched
 from enteron.decode import decode
 from enteron.folders.model import load_calibration, load_model
-from enteron.inference.embed import LIMIT, EmbedOptions, embed_study
+from enteron.inference.embed import REDUNDANCY_LIMIT, EmbedOptions, embed_study
 from enteron.inference.runtimes import make_encoder
 from enteron.inference.score import score_study
 from enteron.model.network import start_network
@@ -71,7 +71,7 @@ def main() -> None:
                 mean, most = float(difference.mean()), float(difference.max())
                 line = Line(share, mean, most, len(wanted), kept, len(events) - kept)
                 rows.setdefault(limit, []).append(line)
-    print(f"{given.studies} studies of {given.frames} frames; default limit {LIMIT}\n")
+    print(f"{given.studies} studies of {given.frames} frames; default limit {REDUNDANCY_LIMIT}\n")
     print("| limit | redundant | scores: mean | largest | events kept, and new ones, by study |")
     print("|---:|---:|---:|---:|---|")
     for limit, found in rows.items():

@@ -19,12 +19,12 @@ import torch
 
 from benchmarks._gemm import backbone_operations, gemm_peak
 from benchmarks.model import network
-from enteron.inference.encoder import Encoder, Features, Squares
-from enteron.inference.onnx_graph import INPUT, export_graph
-from enteron.inference.onnx_runtime import openvino_installed
+from benchmarks.trial_pictures import phantom_images
+from enteron.inference.encoder import Encoder, Features, ImageBatch
+from enteron.inference.onnx_graph import export_graph
+from enteron.inference.onnx_runtime import GRAPH_INPUT, openvino_installed
 from enteron.inference.runtimes import build_encoder, choose, drift, usable_threads
-from enteron.inference.trial_pictures import phantom_squares
-from enteron.labels import COLUMN, LABELS
+from enteron.labels import COLUMN, LABELS, REGIONS
 from enteron.model.backbones import Backbone, lite_backbone
 from enteron.phantom.film import Film
 from enteron.study.picture import decode_picture, encode_png
@@ -43,14 +43,15 @@ def main() -> None:
     for name in [given.backbone] if given.backbone else ["vit-b16", "lite"]:
         backbone = _backbone(name)
         count = given.pictures or (32 if name == "lite" else 8)
-        squares = phantom_squares(backbone.spec.preprocessing, count)
+        regions = [REGIONS[row * len(REGIONS) // count] for row in range(count)]
+        images = phantom_images(backbone.spec.preprocessing, regions)
         print(f"## {name}, {count} pictures, {threads} threads, median of {given.rounds}\n")
         if given.sharing:
-            sharing(backbone, squares, threads, given.rounds)
+            sharing(backbone, images, threads, given.rounds)
         elif given.auto:
-            auto(backbone, squares)
+            auto(backbone, images)
         else:
-            table(backbone, squares, threads, given.rounds)
+            table(backbone, images, threads, given.rounds)
 
 
 def _backbone(name: str) -> Backbone:
@@ -58,12 +59,12 @@ def _backbone(name: str) -> Backbone:
     return lite_backbone() if name == "lite" else network("biomedclip").backbone
 
 
-def table(backbone: Backbone, squares: Squares, threads: int, rounds: int) -> None:
+def table(backbone: Backbone, images: ImageBatch, threads: int, rounds: int) -> None:
     names = ["torch", "torch-int8", "onnx"]
     names += [] if backbone.spec.name == "lite" else ["onnx-int8"]
     names += ["openvino"] if openvino_installed() else []
     encoders = {name: build_encoder(backbone, name, threads) for name in names}
-    features = {name: encoder.encode(squares) for name, encoder in encoders.items()}
+    features = {name: encoder.encode(images) for name, encoder in encoders.items()}
     clock: dict[str, list[float]] = {name: [] for name in names}
     processor: dict[str, list[float]] = {name: [] for name in names}
     peaks = []
@@ -71,9 +72,9 @@ def table(backbone: Backbone, squares: Squares, threads: int, rounds: int) -> No
         peaks.append(gemm_peak(threads, rounds=1))
         for name, encoder in encoders.items():
             began, used = time.perf_counter(), time.process_time()
-            encoder.encode(squares)
-            clock[name].append((time.perf_counter() - began) / len(squares))
-            processor[name].append((time.process_time() - used) / len(squares))
+            encoder.encode(images)
+            clock[name].append((time.perf_counter() - began) / len(images))
+            processor[name].append((time.process_time() - used) / len(images))
     operations, peak = backbone_operations(backbone), statistics.median(peaks)
     print(f"{operations / 1e9:.2f} G operations a picture, GEMM peak {peak / 1e9:.0f} G/s\n")
     print("| runtime | pictures/s | ratio | ms of processor | ratio | cosine | largest | ", end="")
@@ -87,37 +88,39 @@ def table(backbone: Backbone, squares: Squares, threads: int, rounds: int) -> No
         print(f"| {1e3 * busy:.1f} | {work / busy:.2f} | {found.cosine:.5f} ", end="")
         print(f"| {found.largest:.1e} | {found.of_spread:.1e} ", end="")
         print(f"| {100 * operations / seconds / peak:.0f} % ", end="")
-        print(f"| {_alone(encoder, squares, features[name]):.1e} |")
+        print(f"| {_alone(encoder, images, features[name]):.1e} |")
     print()
 
 
-def _alone(encoder: Encoder, squares: Squares, together: Features) -> float:
+def _alone(encoder: Encoder, images: ImageBatch, together: Features) -> float:
     """The largest difference between a picture encoded alone and among others."""
-    return float(np.abs(encoder.encode(squares[-1:])[0] - together[-1]).max())
+    return float(np.abs(encoder.encode(images[-1:])[0] - together[-1]).max())
 
 
-def auto(backbone: Backbone, squares: Squares) -> None:
-    choose(backbone, samples=squares)  # exports, unless it was done before
+def auto(backbone: Backbone, images: ImageBatch) -> None:
+    choose(backbone, samples=images)  # exports, unless it was done before
     begin = time.perf_counter()
-    choice = choose(backbone, samples=squares)
+    choice = choose(backbone, samples=images)
     print(f"{choice.table()}\n\n{choice.reason} ({time.perf_counter() - begin:.1f} s)\n")
 
 
-def sharing(backbone: Backbone, squares: Squares, threads: int, rounds: int) -> None:
+def sharing(backbone: Backbone, images: ImageBatch, threads: int, rounds: int) -> None:
     """As in a study: the next pictures are decoded and resized while these are encoded."""
     encoder = build_encoder(backbone, "onnx", threads)
     graph = export_graph(backbone)
     spinning, waiting = _session(graph, threads, True), _session(graph, threads, False)
     ways: dict[str, Callable[[], object]] = {
-        "a picture a thread": lambda: encoder.encode(squares),
-        "threads inside, spinning": lambda: _one_by_one(spinning, squares),
-        "threads inside, not spinning": lambda: _one_by_one(waiting, squares),
+        "a picture a thread": lambda: encoder.encode(images),
+        "threads inside, spinning": lambda: _one_by_one(spinning, images),
+        "threads inside, not spinning": lambda: _one_by_one(waiting, images),
     }
     png = encode_png(_picture())
     preprocessing = backbone.spec.preprocessing
 
     def decode(_: int) -> torch.Tensor:
-        return preprocessing.square(torch.from_numpy(decode_picture(png)).permute(2, 0, 1)[None])
+        return preprocessing.resize_and_crop(
+            torch.from_numpy(decode_picture(png)).permute(2, 0, 1)[None]
+        )
 
     clock: dict[str, list[float]] = {name: [] for name in ways}
     processor: dict[str, list[float]] = {name: [] for name in ways}
@@ -125,12 +128,12 @@ def sharing(backbone: Backbone, squares: Squares, threads: int, rounds: int) -> 
         for turn in range(rounds + 1):
             for name, way in ways.items():
                 began, used = time.perf_counter(), time.process_time()
-                ahead = [decoders.submit(decode, row) for row in range(len(squares))]
+                ahead = [decoders.submit(decode, row) for row in range(len(images))]
                 way()
                 wait(ahead)
                 if turn:  # the first round warms up
-                    clock[name].append((time.perf_counter() - began) / len(squares))
-                    processor[name].append((time.process_time() - used) / len(squares))
+                    clock[name].append((time.perf_counter() - began) / len(images))
+                    processor[name].append((time.process_time() - used) / len(images))
     print("| way | pictures/s | ms of processor |")
     print("|---|---:|---:|")
     for name in ways:
@@ -153,9 +156,9 @@ def _session(graph: bytes, threads: int, spinning: bool) -> onnxruntime.Inferenc
     return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
 
 
-def _one_by_one(session: onnxruntime.InferenceSession, squares: Squares) -> None:
-    for row in range(len(squares)):
-        session.run(None, {INPUT: squares[row : row + 1]})
+def _one_by_one(session: onnxruntime.InferenceSession, images: ImageBatch) -> None:
+    for row in range(len(images)):
+        session.run(None, {GRAPH_INPUT: images[row : row + 1]})
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ from enteron.types import Annotation, Scores, Unit
 
 if TYPE_CHECKING:
     from enteron.folders.model import ModelRecord
-    from enteron.inference.encoder import Encoder, Squares
+    from enteron.inference.encoder import Encoder, ImageBatch
     from enteron.inference.score import ProbeEffect
     from enteron.inference.store import Embeddings
     from enteron.model.network import Network
@@ -174,7 +174,7 @@ class Reading:
     scores: Scores  # of every readable frame, as the model gave them
     events: list[DecodedEvent]
     run: dict[str, Any]  # as in run.json
-    redundancy: "ProbeEffect | None" = None  # what twins did to scores, where they were used
+    redundancy: "ProbeEffect | None" = None  # what skipping redundant frames did to scores
 
     @property
     def report(self) -> Path:
@@ -281,16 +281,16 @@ class Reader:
         return self._encoders[wanted]
 
 
-def _samples(study: Study, preprocessing: "Preprocessing") -> "Squares | None":
+def _samples(study: Study, preprocessing: "Preprocessing") -> "ImageBatch | None":
     """A few pictures of the study itself, spread over it; none when those cannot be read."""
     import numpy as np
 
-    from enteron.inference.pictures import square_of
+    from enteron.inference.pictures import prepare_frame
 
-    places = np.linspace(0, len(study) - 1, 2 + _SAMPLES).astype(int)[1:-1]
-    found = [square_of(study.frame(int(study.numbers[p])), preprocessing).pixels for p in places]
-    squares = [pixels for pixels in found if pixels is not None]
-    return np.stack(squares) if squares else None
+    rows = np.linspace(0, len(study) - 1, 2 + _SAMPLES).astype(int)[1:-1]
+    frames = [prepare_frame(study.frame(int(study.numbers[r])), preprocessing) for r in rows]
+    images = [frame.image for frame in frames if frame.image is not None]
+    return np.stack(images) if images else None
 
 
 @dataclass

@@ -54,7 +54,7 @@ def read(
     report.html and run.json. A killed run goes on when it is started again.
     Example: [bold]enteron read study.mp4 --model model[/bold]
     """
-    from enteron.inference.embed import LIMIT
+    from enteron.inference.embed import REDUNDANCY_LIMIT
     from enteron.phantom.time_scale import frames_per_row_of
     from enteron.reading import Reader, ReadOptions, studies_under, write_together
     from enteron.study import open_study
@@ -67,7 +67,7 @@ def read(
         preset=preset.value,
         tta=tta,
         runtime=runtime,
-        redundancy=LIMIT if skip_redundant else None,
+        redundancy=REDUNDANCY_LIMIT if skip_redundant else None,
         mask_text=not device_text,
     )
     reader = Reader(model, options)

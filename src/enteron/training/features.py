@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from enteron.datasets.galar import Entry
 from enteron.errors import StudyError
 from enteron.inference.embed import FLIPPED, PLAIN, EmbedOptions, View, embed_study
-from enteron.inference.encoder import Encoder, Squares
+from enteron.inference.encoder import Encoder, ImageBatch
 from enteron.inference.store import SUFFIX
 from enteron.training.augmentation import Augmentation
 from enteron.training.batches import Batch, Draw, clip_rows, targets_of
@@ -135,7 +135,7 @@ def _augmented(
     draw = seed_of(options.seed, "view", number, study)
     how = seed_of(options.augmentation.model_dump_json()) % 16**6
 
-    def change(squares: Squares, frames: NDArray[np.int64]) -> Squares:
-        return augmentation(torch.from_numpy(squares), draw).numpy()
+    def change(images: ImageBatch, frames: NDArray[np.int64]) -> ImageBatch:
+        return augmentation(torch.from_numpy(images), draw).numpy()
 
     return View(f"augmented-{how:06x}-{options.seed}-{number}", change)

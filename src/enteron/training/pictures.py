@@ -62,7 +62,7 @@ class Squares:
         if image is None:
             return None
         picture = torch.from_numpy(image).permute(2, 0, 1).unsqueeze(0)
-        return self._preprocessing.square(picture)[0].contiguous()
+        return self._preprocessing.resize_and_crop(picture)[0].contiguous()
 
     def _opened(self, path: Path) -> tuple[NDArray[np.uint32], NDArray[np.uint8]]:
         """Checksums and pixels, mapped; the file takes room only as it is filled."""
