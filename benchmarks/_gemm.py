@@ -1,4 +1,4 @@
-"""What the machine could do at best: its own fp32 GEMM peak, and the operations of a backbone."""
+"""The fp32 GEMM peak of the machine, and the operations that a backbone needs."""
 
 import statistics
 import time
@@ -15,25 +15,25 @@ _ROUNDS = 7
 
 
 def gemm_peak(threads: int, rounds: int = _ROUNDS) -> float:
-    """Operations a second of a large square fp32 product in torch, median of several."""
-    one, other = torch.randn(_SIDE, _SIDE), torch.randn(_SIDE, _SIDE)
+    """Operations per second of a large fp32 matrix product in torch, median of several."""
+    left, right = torch.randn(_SIDE, _SIDE), torch.randn(_SIDE, _SIDE)
     seconds = []
     with torch_threads(threads), torch.inference_mode():
-        torch.mm(one, other)
+        torch.mm(left, right)
         for _ in range(rounds):
-            begin = time.perf_counter()
-            torch.mm(one, other)
-            seconds.append(time.perf_counter() - begin)
+            start = time.perf_counter()
+            torch.mm(left, right)
+            seconds.append(time.perf_counter() - start)
     return 2 * _SIDE**3 / statistics.median(seconds)
 
 
 def backbone_operations(backbone: Backbone) -> int:
-    """Operations of one picture, two to a multiplication and addition.
+    """Operations for one image; a multiplication and an addition count as two.
 
-    Products inside attention are included: off the fused path the counter sees them.
+    Products inside attention are included: outside the fused kernel the counter sees them.
     """
     size = backbone.spec.preprocessing.size
-    picture = torch.zeros(1, 3, size, size)
+    image = torch.zeros(1, 3, size, size)
     with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
-        backbone.eval()(picture)
+        backbone.eval()(image)
     return counter.get_total_flops()

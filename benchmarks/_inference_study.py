@@ -1,4 +1,4 @@
-"""What the inference benchmarks score: a synthetic study, and a head that was fitted to it."""
+"""For the inference benchmarks: a synthetic study, a head fitted to it, and events compared."""
 
 import tempfile
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from enteron.decode import DecodedEvent, decode
+from enteron.decode import DecodedEvent
 from enteron.inference.store import Embeddings
 from enteron.labels import COLUMN, FINDINGS, LANDMARKS
 from enteron.model.network import Network
@@ -17,15 +17,14 @@ from enteron.model.preprocessing import window_rows
 from enteron.phantom.dataset import PhantomOptions, StudyPlan, make_studies
 from enteron.priors import load_priors
 from enteron.study import Study, open_study
-from enteron.types import Scores
 
-REACH = 2
+TOLERANCE = 2
 """Frames by which an end of an event may move."""
 
 
 @dataclass(frozen=True)
-class Made:
-    """A synthetic study on disk with its truth."""
+class SyntheticStudy:
+    """A synthetic study on disk with its true labels."""
 
     folder: Path  # of frames, or a video
     labels: NDArray[np.bool_]  # (rows, 17)
@@ -35,41 +34,41 @@ class Made:
         return open_study(self.folder)
 
 
-def made_study(frames: int, *, video: bool = False, seed: int = 3) -> Made:
-    """An Olympus study (336 pixels) with the stalls of real ones, kept between runs."""
+def synthetic_study(frames: int, *, video: bool = False, seed: int = 3) -> SyntheticStudy:
+    """An Olympus study (336 pixels) that stalls as real ones do; it is kept between runs."""
     options = PhantomOptions(frames=frames, seed=seed, device="olympus", video=video)
     root = Path(tempfile.gettempdir()) / f"enteron-bench-{seed}-{frames}-1-{'v' if video else 'f'}"
     for _ in make_studies(root, 1, options):
         pass
     plan = StudyPlan(1, options, load_priors())
-    place = root / plan.folder
-    folder = place.with_name(place.name + ".mp4") if video else place
-    return Made(folder, plan.table.values, plan.timeline.frames_per_row)
+    folder = root / plan.folder
+    if video:
+        folder = folder.with_name(folder.name + ".mp4")
+    return SyntheticStudy(folder, plan.table.values, plan.timeline.compression)
 
 
 def fit_head(
     network: Network, embeddings: Embeddings, labels: NDArray[np.bool_], steps: int = 300
 ) -> None:
-    """Fit everything behind the backbone to one study, in place; a quick fit, not a training.
+    """Fit everything after the backbone to one study, in place; a quick fit, not a training.
 
-    A trained head has seen augmented pictures of many studies. This one sees a single study, whose
-    embeddings, of random weights, differ by little. So that it does not hang on the last digits it
-    gets noise of a third of that little, for each frame and for all of them together, and labels
-    whose short gaps are closed: they flicker while the picture stands still, which only a head
-    that hangs on the last digits could follow.
+    A trained head has seen augmented images of many studies. This one sees a single study, whose
+    embeddings, of random weights, differ only a little. Two things keep it from overfitting to the
+    last digits: noise of a third of that spread, drawn for each frame and for all frames together,
+    and labels whose short gaps are closed (they flicker while the picture does not change).
     """
     windows = np.asarray(embeddings.features[window_rows(len(embeddings))], np.float32)
     views = torch.from_numpy(windows).unbind(dim=2)  # each (rows, frames, 512)
-    targets = torch.from_numpy(without_gaps(labels).astype(np.float32))
+    targets = torch.from_numpy(close_gaps(labels).astype(np.float32))
     spread = views[0][:, -1].std(dim=0)
-    _settle_norms(network, views[0])
+    _set_batch_norm(network, views[0])
     torch.manual_seed(0)
     optimiser = torch.optim.AdamW(network.head_parameters(), lr=3e-3, weight_decay=0.1)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, 3e-3, total_steps=steps)
     for step in range(steps):
         inputs = views[step % len(views)]
         noise = 0.3 * spread * (torch.randn_like(inputs) + torch.randn(1, 1, inputs.shape[-1]))
-        logits = network.read(inputs + noise).logits
+        logits = network.classify(inputs + noise).logits
         loss = torch.nn.functional.binary_cross_entropy_with_logits(logits, targets)
         optimiser.zero_grad()
         loss.backward()
@@ -77,59 +76,54 @@ def fit_head(
         schedule.step()
 
 
-def _settle_norms(network: Network, windows: torch.Tensor) -> None:
-    """BatchNorm with the study's mean and variance, for the fit as for scoring.
+def _set_batch_norm(network: Network, windows: torch.Tensor) -> None:
+    """Set BatchNorm to the study's mean and variance, for the fit as for scoring.
 
-    Fitted in training mode it would take off the noise that all frames share, and not in scoring.
+    In training mode it would subtract the noise that all frames share, which scoring does not.
     """
     norms = [m for m in network.modules() if isinstance(m, torch.nn.BatchNorm1d)]
-    usual = [norm.momentum for norm in norms]
+    momenta = [norm.momentum for norm in norms]
     for norm in norms:
         norm.momentum = 1.0
     network.train()
     with torch.no_grad():
-        network.read(windows)
+        network.classify(windows)
     network.eval()
-    for norm, momentum in zip(norms, usual, strict=True):
+    for norm, momentum in zip(norms, momenta, strict=True):
         norm.momentum = momentum
 
 
-def without_gaps(labels: NDArray[np.bool_], longest: int = 8) -> NDArray[np.bool_]:
-    """Labels (rows, 17) with gaps of landmarks and findings closed, up to so many rows."""
+def close_gaps(labels: NDArray[np.bool_], longest: int = 8) -> NDArray[np.bool_]:
+    """Labels (rows, 17) with gaps of up to `longest` rows closed, in landmarks and findings."""
     closed = labels.copy()
     for label in (*LANDMARKS, *FINDINGS):
         column = COLUMN[label]
-        shown = np.flatnonzero(labels[:, column])
-        for one, following in pairwise(shown):
-            if following - one <= longest + 1:
-                closed[one:following, column] = True
+        positive_rows = np.flatnonzero(labels[:, column])
+        for row, next_row in pairwise(positive_rows):
+            if next_row - row <= longest + 1:
+                closed[row:next_row, column] = True
     return closed
 
 
-def events_of(scores: Scores) -> list[DecodedEvent]:
-    """Events as `enteron read` would find them without a calibration."""
-    return decode(scores)
-
-
-def largest_shift(one: list[DecodedEvent], other: list[DecodedEvent]) -> int | None:
-    """Frames that the ends of events moved at most; None when there are other events."""
-    first = sorted((e.label, e.start, e.stop) for e in one)
-    second = sorted((e.label, e.start, e.stop) for e in other)
-    if [label for label, _, _ in first] != [label for label, _, _ in second]:
+def largest_shift(reference: list[DecodedEvent], events: list[DecodedEvent]) -> int | None:
+    """Frames by which ends of events moved at most; None if there are other events."""
+    before = sorted((e.label, e.start, e.stop) for e in reference)
+    after = sorted((e.label, e.start, e.stop) for e in events)
+    if [label for label, _, _ in before] != [label for label, _, _ in after]:
         return None
-    moved = [max(abs(a[1] - b[1]), abs(a[2] - b[2])) for a, b in zip(first, second, strict=True)]
-    return max(moved, default=0)
+    shifts = [max(abs(a[1] - b[1]), abs(a[2] - b[2])) for a, b in zip(before, after, strict=True)]
+    return max(shifts, default=0)
 
 
-def matched(one: list[DecodedEvent], other: list[DecodedEvent], reach: int) -> int:
-    """How many events of one have a partner of their own in the other, ends within `reach`."""
-    free = list(other)
-    count = 0
-    for event in one:
-        for partner in free:
-            ends = abs(event.start - partner.start), abs(event.stop - partner.stop)
-            if partner.label == event.label and max(ends) <= reach:
-                free.remove(partner)
-                count += 1
+def count_kept(reference: list[DecodedEvent], events: list[DecodedEvent]) -> int:
+    """Number of reference events with a partner of their own: same label, ends within TOLERANCE."""
+    unmatched = list(events)
+    kept = 0
+    for event in reference:
+        for partner in unmatched:
+            shift = max(abs(event.start - partner.start), abs(event.stop - partner.stop))
+            if partner.label == event.label and shift <= TOLERANCE:
+                unmatched.remove(partner)
+                kept += 1
                 break
-    return count
+    return kept

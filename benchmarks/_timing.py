@@ -8,10 +8,10 @@ ROUNDS = 5
 
 
 def timed(work: Callable[[], object], rounds: int = ROUNDS) -> float:
-    """Median seconds of several runs."""
+    """Median seconds of `rounds` runs."""
     seconds = []
     for _ in range(rounds):
-        begin = time.perf_counter()
+        start = time.perf_counter()
         work()
-        seconds.append(time.perf_counter() - begin)
+        seconds.append(time.perf_counter() - start)
     return statistics.median(seconds)

@@ -1,9 +1,9 @@
 """What faster inference changes in the readings of a trained model, study by study.
 
 `enteron bench drift -- MODEL ROOT [--studies 8] [--runtimes onnx-int8]`. MODEL is a trained and
-calibrated model folder, ROOT holds studies that it did not see. Every study is read exactly, with
-each runtime, and with redundant frames left to their twins; what is compared is what a person gets:
-scores, and events under the decoder `transit`. `lite` has no int8; for a small ViT to try it on:
+calibrated model folder, ROOT holds studies that it has not seen. Every study is read exactly, with
+each runtime, and with redundant frames skipped. Compared are the scores, and the events of the
+preset `transit`. `lite` has no int8; to try it on a small ViT, train one first:
 `enteron train DATA --out MODEL --preset lite --config FILE` with `[model]` `backbone = "vit-tiny"`.
 """
 
@@ -14,12 +14,12 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks._inference_study import REACH, matched
+from benchmarks._inference_study import TOLERANCE, count_kept
 from enteron.calibration import Calibration
 from enteron.datasets.galar import find_studies
 from enteron.decode import PRESETS, DecodedEvent, decode
 from enteron.folders.model import load_calibration, load_model
-from enteron.inference.embed import LIMIT, EmbedOptions, embed_study
+from enteron.inference.embed import REDUNDANCY_LIMIT, EmbedOptions, embed_study
 from enteron.inference.encoder import Encoder
 from enteron.inference.runtimes import default_runtime, make_encoder
 from enteron.inference.score import score_study
@@ -30,24 +30,24 @@ from enteron.types import Scores
 
 
 @dataclass
-class Found:
-    """One way of reading, over all studies."""
+class Comparison:
+    """One way of reading compared with the exact one, over all studies."""
 
-    mean: list[float] = field(default_factory=list)
+    mean: list[float] = field(default_factory=list)  # difference of scores, by study
     largest: float = 0.0
-    redundant: list[float] = field(default_factory=list)
-    unmoved: int = 0  # events whose ends stayed within REACH
+    redundant: list[float] = field(default_factory=list)  # share of frames, by study
+    kept: int = 0  # events with the same label and both ends within TOLERANCE
     lost: int = 0
     new: int = 0
-    whole: int = 0  # studies without any change
+    unchanged: int = 0  # studies whose events are all kept, without new ones
 
 
 @dataclass(frozen=True)
-class Reader:
+class StudyReader:
     """Reads one study in several ways."""
 
     study: Study
-    net: Network
+    network: Network
     calibration: Calibration | None
     folder: Path
 
@@ -56,55 +56,59 @@ class Reader:
     ) -> tuple[Scores, list[DecodedEvent], float]:
         """Scores, events, and the share of redundant frames."""
         path = self.folder / f"{encoder.runtime}-{limit}.npy"
-        stored = embed_study(self.study, encoder, path, EmbedOptions(redundancy=limit))
-        scores = score_study(self.net, stored, frames_per_row=self.study.frames_per_row)
+        embeddings = embed_study(self.study, encoder, path, EmbedOptions(redundancy=limit))
+        scores = score_study(self.network, embeddings, frames_per_row=self.frames_per_row)
         events = decode(scores, PRESETS["transit"], load_priors(), self.calibration)
-        return scores, events, stored.redundant / len(stored)
+        return scores, events, embeddings.redundant / len(embeddings)
 
 
 def main() -> None:
-    arguments = argparse.ArgumentParser()
-    arguments.add_argument("model", type=Path)
-    arguments.add_argument("root", type=Path)
-    arguments.add_argument("--studies", type=int, default=8)
-    arguments.add_argument("--runtimes", nargs="*", default=["onnx-int8"])
-    given = arguments.parse_args()
-    net = load_model(given.model)[0].eval()
-    calibration = load_calibration(given.model)
-    reference = make_encoder(net.backbone, default_runtime(net.backbone))
+    parser = argparse.ArgumentParser()
+    parser.add_argument("model", type=Path)
+    parser.add_argument("root", type=Path)
+    parser.add_argument("--studies", type=int, default=8)
+    parser.add_argument("--runtimes", nargs="*", default=["onnx-int8"])
+    arguments = parser.parse_args()
+    network = load_model(arguments.model)[0].eval()
+    calibration = load_calibration(arguments.model)
+    reference = make_encoder(network.backbone, default_runtime(network.backbone))
     ways: dict[str, tuple[Encoder, float | None]] = {
-        name: (make_encoder(net.backbone, name), None) for name in given.runtimes
+        name: (make_encoder(network.backbone, name), None) for name in arguments.runtimes
     }
-    ways[f"{reference.runtime}, redundancy"] = (reference, LIMIT)
-    ways |= {f"{name}, redundancy": (ways[name][0], LIMIT) for name in given.runtimes}
-    found = {name: Found() for name in ways}
-    entries = list(find_studies(given.root).values())[: given.studies]
+    ways[f"{reference.runtime}, redundancy"] = (reference, REDUNDANCY_LIMIT)
+    for name in arguments.runtimes:
+        ways[f"{name}, redundancy"] = (ways[name][0], REDUNDANCY_LIMIT)
+    comparisons = {name: Comparison() for name in ways}
+    entries = list(find_studies(arguments.root).items())[: arguments.studies]
+    frames_per_row = read_frames_per_row(arguments.root)
     total = 0
     for entry in entries:
         with entry.open() as study, tempfile.TemporaryDirectory() as folder:
-            reader = Reader(study, net, calibration, Path(folder))
-            exact, wanted, _ = reader.read(reference, None)
-            total += len(wanted)
+            reader = StudyReader(
+                study, network, calibration, frames_per_row.get(name), Path(folder)
+            )
+            exact_scores, exact_events, _ = reader.read(reference, None)
+            total += len(exact_events)
             for way, (encoder, limit) in ways.items():
                 scores, events, redundant = reader.read(encoder, limit)
-                same = matched(wanted, events, REACH)
-                line = found[way]
-                difference = np.abs(scores.values - exact.values)
-                line.mean.append(float(np.nanmean(difference)))
-                line.largest = max(line.largest, float(np.nanmax(difference)))
-                line.redundant.append(redundant)
-                line.unmoved += same
-                line.lost += len(wanted) - same
-                line.new += len(events) - same
-                line.whole += same == len(wanted) == len(events)
+                kept = count_kept(exact_events, events)
+                difference = np.abs(scores.values - exact_scores.values)
+                comparison = comparisons[way]
+                comparison.mean.append(float(np.nanmean(difference)))
+                comparison.largest = max(comparison.largest, float(np.nanmax(difference)))
+                comparison.redundant.append(redundant)
+                comparison.kept += kept
+                comparison.lost += len(exact_events) - kept
+                comparison.new += len(events) - kept
+                comparison.unchanged += kept == len(exact_events) == len(events)
     print(f"{len(entries)} studies, {total} events read with {reference.runtime}\n")
     print("| | redundant | scores: mean | largest | events kept | lost | new | studies unchanged |")
     print("|---|---:|---:|---:|---:|---:|---:|---:|")
-    for way, line in found.items():
-        print(f"| {way} | {np.mean(line.redundant):.0%} | {np.mean(line.mean):.4f} ", end="")
-        print(f"| {line.largest:.3f} | {line.unmoved} | {line.lost} | {line.new} ", end="")
-        print(f"| {line.whole} of {len(entries)} |")
-    print(f"\nkept: the same label, both ends within {REACH} frames")
+    for way, result in comparisons.items():
+        print(f"| {way} | {np.mean(result.redundant):.0%} | {np.mean(result.mean):.4f} ", end="")
+        print(f"| {result.largest:.3f} | {result.kept} | {result.lost} | {result.new} ", end="")
+        print(f"| {result.unchanged} of {len(entries)} |")
+    print(f"\nkept: the same label, both ends within {TOLERANCE} frames")
 
 
 if __name__ == "__main__":

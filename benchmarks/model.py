@@ -1,6 +1,6 @@
-"""The network: parameters per part, and what it costs beyond its backbone.
+"""The network: parameters per part, and its cost beyond the backbone.
 
-`enteron bench model` prints; `enteron bench model -- --write` also renews the table in
+`enteron bench model` prints them; `enteron bench model -- --write` also updates the table in
 docs/model.md. Costs are per frame of a study, each frame encoded once, against a ViT-B/16 of
 BiomedCLIP's shapes with random weights.
 """
@@ -34,12 +34,12 @@ REPEATS = 20
 
 
 def main() -> None:
-    arguments = argparse.ArgumentParser()
-    arguments.add_argument("--write", action="store_true", help="renew the table in docs/model.md")
-    given = arguments.parse_args()
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--write", action="store_true", help="update the table in docs/model.md")
+    arguments = parser.parse_args()
     table = parameter_table()
     print(table)
-    if given.write:
+    if arguments.write:
         before, rest = DOCUMENT.read_text(encoding="utf-8").split(BEGIN)
         after = rest.split(END)[1]
         DOCUMENT.write_text(f"{before}{BEGIN}\n{table}\n{END}{after}", encoding="utf-8")
@@ -55,7 +55,7 @@ def network(name: BackboneName) -> Network:
 
 
 def parameter_table() -> str:
-    """Markdown; built on the meta device, so that nothing is allocated."""
+    """The table in Markdown; networks are built on the meta device, without allocating memory."""
     with torch.device("meta"):
         networks = {name: network(name) for name in TRUNKS}
     paper = networks["biomedclip"]
@@ -74,10 +74,11 @@ def parameter_table() -> str:
     lines += [f"| {name} | {count(part):,} |" for name, part in rows]
     beyond = sum(count(part) for _, part in rows)
     lines.append(f"| **everything beyond the backbone** | **{beyond:,}** |")
-    for name, made in networks.items():
-        assert count(made) == count(made.backbone) + beyond
-        lines.append(f"| backbone `{name}`: trunk | {count(made.backbone.trunk):,} |")
-        lines.append(f"| backbone `{name}`: projection | {count(made.backbone.projection):,} |")
+    for name, built in networks.items():
+        backbone = built.backbone
+        assert count(built) == count(backbone) + beyond
+        lines.append(f"| backbone `{name}`: trunk | {count(backbone.trunk):,} |")
+        lines.append(f"| backbone `{name}`: projection | {count(backbone.projection):,} |")
     return "\n".join(lines)
 
 
@@ -88,18 +89,18 @@ def count(part: torch.nn.Module) -> int:
 def costs() -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    made = network("biomedclip").eval()
+    vit = network("biomedclip").eval()
     images = torch.randn(BATCH, 3, 224, 224)
     windows = torch.randn(BATCH, 3, 512)
-    encode, read = work(made.backbone, images), work(made.read, windows)
-    backbone_flops, rest_flops = flops(encode) / BATCH, flops(read) / BATCH
+    encode, classify = call(vit.backbone, images), call(vit.classify, windows)
+    backbone_flops, rest_flops = flops(encode) / BATCH, flops(classify) / BATCH
     print(f"operations per frame: ViT-B/16 {backbone_flops / 1e9:.2f} G, ", end="")
     print(f"beyond {rest_flops / 1e6:.2f} M, {100 * rest_flops / backbone_flops:.4f} %")
-    # Alternating, so that another load on the machine hits both.
-    # The short one repeats within a round: a single run of 2 ms measures the scheduler.
-    for run in (encode, read):
+    # Alternating, so that other load on the machine slows both alike.
+    # The short one is repeated within a round: a single run of 2 ms would measure the scheduler.
+    for run in (encode, classify):
         run()
-    seconds = [(timed(encode, 1), timed(read, REPEATS)) for _ in range(ROUNDS)]
+    seconds = [(timed(encode, 1), timed(classify, REPEATS)) for _ in range(ROUNDS)]
     slow, fast = (statistics.median(column) for column in zip(*seconds, strict=True))
     print(f"time per frame, batches of {BATCH}, one thread, median of {ROUNDS}: ", end="")
     print(f"ViT-B/16 {1e3 * slow / BATCH:.1f} ms, beyond {1e3 * fast / BATCH:.3f} ms, ", end="")
@@ -117,19 +118,19 @@ def import_seconds() -> float:
     return statistics.median(float(done.stdout) for done in runs)
 
 
-def work(part: Backbone | Callable[[torch.Tensor], object], given: torch.Tensor) -> Callable:
+def call(part: Backbone | Callable[[torch.Tensor], object], inputs: torch.Tensor) -> Callable:
     def run() -> None:
-        # Not inference mode: there attention takes one fused operation that the counter cannot see.
-        part(given)
+        # Not in inference mode, where attention is one fused operation that the counter cannot see.
+        part(inputs)
 
     return run
 
 
 def flops(run: Callable[[], None]) -> int:
-    """Two operations to a multiplication and addition.
+    """Operations of a run; a multiplication and an addition count as two.
 
-    Weights' products only: the counter does not see those inside attention, which would add 4 % to
-    ViT-B/16 and nothing visible beyond it.
+    Products with weights only: the counter does not see those inside attention, which would add
+    4 % to ViT-B/16 and almost nothing to the rest.
     """
     with FlopCounterMode(display=False) as counter:
         run()
@@ -138,10 +139,10 @@ def flops(run: Callable[[], None]) -> int:
 
 def timed(run: Callable[[], None], repeats: int) -> float:
     """Mean seconds of a run."""
-    begin = time.perf_counter()
+    start = time.perf_counter()
     for _ in range(repeats):
         run()
-    return (time.perf_counter() - begin) / repeats
+    return (time.perf_counter() - start) / repeats
 
 
 if __name__ == "__main__":

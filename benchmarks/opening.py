@@ -1,6 +1,6 @@
-"""Opening a study of 130,000 frames: its folder of names, and its label file.
+"""Opening a study of 130,000 frames: its folder of frames, and its label file.
 
-The files are made on the spot: empty ones for the folder, since opening reads no picture.
+The benchmark makes the files itself; frames are empty files, since opening reads no picture.
 """
 
 import tempfile

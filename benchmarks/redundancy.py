@@ -1,9 +1,9 @@
-"""Which limit of redundancy leaves events as they are: shares, scores and events for several.
+"""Redundant frames, scores and events for several limits of redundancy.
 
 `enteron bench redundancy [-- --model MODEL --frames 1000 --studies 3]`. With a trained model folder
-events are those of that model; without one, of `lite` with a head fitted to each study. The studies
-stand still half of the time. How far neighbouring frames of real and synthetic capsules differ:
-`enteron bench phantom_neighbours`.
+the events are those of that model; without one, those of `lite` with a head fitted to each study.
+In the studies the capsule stands still half of the time. How far neighbouring frames of real and
+synthetic capsules differ: `enteron bench phantom_neighbours`.
 """
 
 import argparse
@@ -13,73 +13,81 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks._inference_study import REACH, fit_head, made_study, matched
+from benchmarks._inference_study import TOLERANCE, count_kept, fit_head, synthetic_study
 from enteron.decode import decode
 from enteron.folders.model import load_calibration, load_model
-from enteron.inference.embed import LIMIT, EmbedOptions, embed_study
+from enteron.inference.embed import REDUNDANCY_LIMIT, EmbedOptions, embed_study
 from enteron.inference.runtimes import make_encoder
 from enteron.inference.score import score_study
 from enteron.model.network import start_network
 from enteron.model.options import ModelOptions
 
+LIMITS = (1.0, 2.0, 3.0, 6.0)  # grey levels
+
 
 @dataclass(frozen=True)
-class Line:
+class StudyResult:
     """One study at one limit."""
 
-    share: float
+    redundant: float  # share of frames
     mean: float  # difference of scores
     largest: float
-    events: int
+    events: int  # without redundancy
     kept: int
     new: int
 
 
-LIMITS = (1.0, 2.0, 3.0, 6.0)
-
-
 def main() -> None:
-    arguments = argparse.ArgumentParser()
-    arguments.add_argument("--model", type=Path, help="a trained model folder with lite")
-    arguments.add_argument("--frames", type=int, default=1000)
-    arguments.add_argument("--studies", type=int, default=3)
-    given = arguments.parse_args()
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--model", type=Path, help="a trained model folder with lite")
+    parser.add_argument("--frames", type=int, default=1000)
+    parser.add_argument("--studies", type=int, default=3)
+    arguments = parser.parse_args()
     calibration = None
-    if given.model:
-        net = load_model(given.model)[0]
-        calibration = load_calibration(given.model)
+    if arguments.model:
+        network = load_model(arguments.model)[0]
+        calibration = load_calibration(arguments.model)
     else:
-        net = start_network(ModelOptions(backbone="lite")).eval()
-    encoder = make_encoder(net.backbone, "onnx")
-    rows: dict[float, list[Line]] = {}
-    for number in range(given.studies):
-        study = made_study(given.frames, seed=11 + number)
-        with tempfile.TemporaryDirectory() as folder:
-            exact = embed_study(study.open(), encoder, Path(folder) / "exact.npy")
-            if not given.model:
-                fit_head(net, exact, study.labels)
-            reference = score_study(net, exact, frames_per_row=study.frames_per_row)
-            wanted = decode(reference, None, None, calibration)
+        network = start_network(ModelOptions(backbone="lite")).eval()
+    encoder = make_encoder(network.backbone, "onnx")
+    results: dict[float, list[StudyResult]] = {limit: [] for limit in LIMITS}
+    for number in range(arguments.studies):
+        study = synthetic_study(arguments.frames, seed=11 + number)
+        scale = study.frames_per_row
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            exact = embed_study(study.open(), encoder, folder / "exact.npy")
+            if not arguments.model:
+                fit_head(network, exact, study.labels)
+            exact_scores = score_study(network, exact, frames_per_row=scale)
+            exact_events = decode(exact_scores, None, None, calibration)
             for limit in LIMITS:
                 options = EmbedOptions(redundancy=limit)
-                found = embed_study(study.open(), encoder, Path(folder) / f"{limit}.npy", options)
-                scores = score_study(net, found, frames_per_row=study.frames_per_row)
-                difference = np.abs(scores.values - reference.values)
+                embeddings = embed_study(study.open(), encoder, folder / f"{limit}.npy", options)
+                scores = score_study(network, embeddings, frames_per_row=scale)
                 events = decode(scores, None, None, calibration)
-                kept = matched(wanted, events, REACH)
-                share = found.redundant / len(found)
-                mean, most = float(difference.mean()), float(difference.max())
-                line = Line(share, mean, most, len(wanted), kept, len(events) - kept)
-                rows.setdefault(limit, []).append(line)
-    print(f"{given.studies} studies of {given.frames} frames; default limit {LIMIT}\n")
+                difference = np.abs(scores.values - exact_scores.values)
+                kept = count_kept(exact_events, events)
+                result = StudyResult(
+                    redundant=embeddings.redundant / len(embeddings),
+                    mean=float(difference.mean()),
+                    largest=float(difference.max()),
+                    events=len(exact_events),
+                    kept=kept,
+                    new=len(events) - kept,
+                )
+                results[limit].append(result)
+    print(f"{arguments.studies} studies of {arguments.frames} frames; ", end="")
+    print(f"default limit {REDUNDANCY_LIMIT}\n")
     print("| limit | redundant | scores: mean | largest | events kept, and new ones, by study |")
     print("|---:|---:|---:|---:|---|")
-    for limit, found in rows.items():
-        share, mean = (np.mean([getattr(x, name) for x in found]) for name in ("share", "mean"))
-        most = max(line.largest for line in found)
-        told = ", ".join(f"{x.kept} of {x.events} + {x.new}" for x in found)
-        print(f"| {limit} | {share:.0%} | {mean:.4f} | {most:.3f} | {told} |")
-    print(f"\nkept: the same label, both ends within {REACH} frames")
+    for limit, studies in results.items():
+        redundant = np.mean([study.redundant for study in studies])
+        mean = np.mean([study.mean for study in studies])
+        largest = max(study.largest for study in studies)
+        events = ", ".join(f"{study.kept} of {study.events} + {study.new}" for study in studies)
+        print(f"| {limit} | {redundant:.0%} | {mean:.4f} | {largest:.3f} | {events} |")
+    print(f"\nkept: the same label, both ends within {TOLERANCE} frames")
 
 
 if __name__ == "__main__":

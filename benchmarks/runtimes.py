@@ -1,9 +1,9 @@
 """Runtimes of the encoder: speed, drift and fraction of the GEMM peak, for ViT-B/16 and `lite`.
 
 `enteron bench runtimes [-- --backbone lite --rounds 5 --pictures 8]`. ViT-B/16 has BiomedCLIP's
-shapes and random weights. Runtimes take turns within a round; ratios are of medians. Seconds of
-processor time stand beside seconds on the clock, since other work slows the clock only.
-`-- --auto` shows what `auto` chooses, why, and how long it takes with graphs that are cached.
+shapes and random weights. Runtimes take turns within a round; ratios are those of medians. Both
+wall-clock and processor time are shown, since other load slows only the former.
+`-- --auto` shows what `auto` chooses, why, and how long the trial takes with cached graphs.
 `-- --sharing` times ways to use the cores in ONNX Runtime while as many threads decode PNG files.
 """
 
@@ -19,12 +19,12 @@ import torch
 
 from benchmarks._gemm import backbone_operations, gemm_peak
 from benchmarks.model import network
-from enteron.inference.encoder import Encoder, Features, Squares
-from enteron.inference.onnx_graph import INPUT, export_graph
-from enteron.inference.onnx_runtime import openvino_installed
+from benchmarks.trial_pictures import phantom_images
+from enteron.inference.encoder import Encoder, Features, ImageBatch
+from enteron.inference.onnx_graph import export_graph
+from enteron.inference.onnx_runtime import GRAPH_INPUT, openvino_installed
 from enteron.inference.runtimes import build_encoder, choose, drift, usable_threads
-from enteron.inference.trial_pictures import phantom_squares
-from enteron.labels import COLUMN, LABELS
+from enteron.labels import COLUMN, LABELS, REGIONS
 from enteron.model.backbones import Backbone, lite_backbone
 from enteron.phantom.film import Film
 from enteron.study.picture import decode_picture, encode_png
@@ -32,25 +32,26 @@ from enteron.study.study import RGB
 
 
 def main() -> None:
-    arguments = argparse.ArgumentParser()
-    arguments.add_argument("--backbone", choices=["vit-b16", "lite"], help="default: both")
-    arguments.add_argument("--rounds", type=int, default=5)
-    arguments.add_argument("--pictures", type=int, help="a round; default 8, of lite 32")
-    arguments.add_argument("--sharing", action="store_true", help="cores shared with decoding")
-    arguments.add_argument("--auto", action="store_true", help="what `auto` chooses")
-    given = arguments.parse_args()
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--backbone", choices=["vit-b16", "lite"], help="default: both")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--pictures", type=int, help="per round; default 8, for lite 32")
+    parser.add_argument("--sharing", action="store_true", help="cores shared with decoding")
+    parser.add_argument("--auto", action="store_true", help="what `auto` chooses")
+    arguments = parser.parse_args()
     threads = usable_threads(None)
-    for name in [given.backbone] if given.backbone else ["vit-b16", "lite"]:
+    for name in [arguments.backbone] if arguments.backbone else ["vit-b16", "lite"]:
         backbone = _backbone(name)
-        count = given.pictures or (32 if name == "lite" else 8)
-        squares = phantom_squares(backbone.spec.preprocessing, count)
-        print(f"## {name}, {count} pictures, {threads} threads, median of {given.rounds}\n")
-        if given.sharing:
-            sharing(backbone, squares, threads, given.rounds)
-        elif given.auto:
-            auto(backbone, squares)
+        count = arguments.pictures or (32 if name == "lite" else 8)
+        regions = [REGIONS[row * len(REGIONS) // count] for row in range(count)]
+        images = phantom_images(backbone.spec.preprocessing, regions)
+        print(f"## {name}, {count} pictures, {threads} threads, median of {arguments.rounds}\n")
+        if arguments.sharing:
+            sharing(backbone, images, threads, arguments.rounds)
+        elif arguments.auto:
+            auto(backbone, images)
         else:
-            table(backbone, squares, threads, given.rounds)
+            table(backbone, images, threads, arguments.rounds)
 
 
 def _backbone(name: str) -> Backbone:
@@ -58,84 +59,87 @@ def _backbone(name: str) -> Backbone:
     return lite_backbone() if name == "lite" else network("biomedclip").backbone
 
 
-def table(backbone: Backbone, squares: Squares, threads: int, rounds: int) -> None:
+def table(backbone: Backbone, images: ImageBatch, threads: int, rounds: int) -> None:
     names = ["torch", "torch-int8", "onnx"]
     names += [] if backbone.spec.name == "lite" else ["onnx-int8"]
     names += ["openvino"] if openvino_installed() else []
     encoders = {name: build_encoder(backbone, name, threads) for name in names}
-    features = {name: encoder.encode(squares) for name, encoder in encoders.items()}
+    features = {name: encoder.encode(images) for name, encoder in encoders.items()}
     clock: dict[str, list[float]] = {name: [] for name in names}
     processor: dict[str, list[float]] = {name: [] for name in names}
     peaks = []
     for _ in range(rounds):
         peaks.append(gemm_peak(threads, rounds=1))
         for name, encoder in encoders.items():
-            began, used = time.perf_counter(), time.process_time()
-            encoder.encode(squares)
-            clock[name].append((time.perf_counter() - began) / len(squares))
-            processor[name].append((time.process_time() - used) / len(squares))
+            start, cpu_start = time.perf_counter(), time.process_time()
+            encoder.encode(images)
+            clock[name].append((time.perf_counter() - start) / len(images))
+            processor[name].append((time.process_time() - cpu_start) / len(images))
     operations, peak = backbone_operations(backbone), statistics.median(peaks)
-    print(f"{operations / 1e9:.2f} G operations a picture, GEMM peak {peak / 1e9:.0f} G/s\n")
+    print(f"{operations / 1e9:.2f} G operations per picture, GEMM peak {peak / 1e9:.0f} G/s\n")
     print("| runtime | pictures/s | ratio | ms of processor | ratio | cosine | largest | ", end="")
     print("of spread | of GEMM peak | alone |")
     print("|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|")
-    slow, work = statistics.median(clock["torch"]), statistics.median(processor["torch"])
+    exact_clock = statistics.median(clock["torch"])
+    exact_cpu = statistics.median(processor["torch"])
     for name, encoder in encoders.items():
-        seconds, busy = statistics.median(clock[name]), statistics.median(processor[name])
-        found = drift(features[name], features["torch"])
-        print(f"| {name} | {1 / seconds:.2f} | {slow / seconds:.2f} ", end="")
-        print(f"| {1e3 * busy:.1f} | {work / busy:.2f} | {found.cosine:.5f} ", end="")
-        print(f"| {found.largest:.1e} | {found.of_spread:.1e} ", end="")
+        seconds, cpu = statistics.median(clock[name]), statistics.median(processor[name])
+        measured = drift(features[name], features["torch"])
+        print(f"| {name} | {1 / seconds:.2f} | {exact_clock / seconds:.2f} ", end="")
+        print(f"| {1e3 * cpu:.1f} | {exact_cpu / cpu:.2f} | {measured.cosine:.5f} ", end="")
+        print(f"| {measured.largest:.1e} | {measured.of_spread:.1e} ", end="")
         print(f"| {100 * operations / seconds / peak:.0f} % ", end="")
-        print(f"| {_alone(encoder, squares, features[name]):.1e} |")
+        print(f"| {_alone(encoder, images, features[name]):.1e} |")
     print()
 
 
-def _alone(encoder: Encoder, squares: Squares, together: Features) -> float:
-    """The largest difference between a picture encoded alone and among others."""
-    return float(np.abs(encoder.encode(squares[-1:])[0] - together[-1]).max())
+def _alone(encoder: Encoder, images: ImageBatch, together: Features) -> float:
+    """The largest difference between an image encoded alone and in a batch."""
+    return float(np.abs(encoder.encode(images[-1:])[0] - together[-1]).max())
 
 
-def auto(backbone: Backbone, squares: Squares) -> None:
-    choose(backbone, samples=squares)  # exports, unless it was done before
-    begin = time.perf_counter()
-    choice = choose(backbone, samples=squares)
-    print(f"{choice.table()}\n\n{choice.reason} ({time.perf_counter() - begin:.1f} s)\n")
+def auto(backbone: Backbone, images: ImageBatch) -> None:
+    choose(backbone, samples=images)  # exports the graphs, unless they are cached
+    start = time.perf_counter()
+    choice = choose(backbone, samples=images)
+    print(f"{choice.table()}\n\n{choice.reason} ({time.perf_counter() - start:.1f} s)\n")
 
 
-def sharing(backbone: Backbone, squares: Squares, threads: int, rounds: int) -> None:
-    """As in a study: the next pictures are decoded and resized while these are encoded."""
+def sharing(backbone: Backbone, images: ImageBatch, threads: int, rounds: int) -> None:
+    """As in a study: the next pictures are decoded and resized while images are encoded."""
     encoder = build_encoder(backbone, "onnx", threads)
     graph = export_graph(backbone)
     spinning, waiting = _session(graph, threads, True), _session(graph, threads, False)
     ways: dict[str, Callable[[], object]] = {
-        "a picture a thread": lambda: encoder.encode(squares),
-        "threads inside, spinning": lambda: _one_by_one(spinning, squares),
-        "threads inside, not spinning": lambda: _one_by_one(waiting, squares),
+        "one picture per thread": lambda: encoder.encode(images),
+        "threads inside, spinning": lambda: _one_by_one(spinning, images),
+        "threads inside, not spinning": lambda: _one_by_one(waiting, images),
     }
     png = encode_png(_picture())
     preprocessing = backbone.spec.preprocessing
 
     def decode(_: int) -> torch.Tensor:
-        return preprocessing.square(torch.from_numpy(decode_picture(png)).permute(2, 0, 1)[None])
+        return preprocessing.resize_and_crop(
+            torch.from_numpy(decode_picture(png)).permute(2, 0, 1)[None]
+        )
 
     clock: dict[str, list[float]] = {name: [] for name in ways}
     processor: dict[str, list[float]] = {name: [] for name in ways}
     with ThreadPoolExecutor(threads) as decoders:
         for turn in range(rounds + 1):
             for name, way in ways.items():
-                began, used = time.perf_counter(), time.process_time()
-                ahead = [decoders.submit(decode, row) for row in range(len(squares))]
+                start, cpu_start = time.perf_counter(), time.process_time()
+                ahead = [decoders.submit(decode, row) for row in range(len(images))]
                 way()
                 wait(ahead)
                 if turn:  # the first round warms up
-                    clock[name].append((time.perf_counter() - began) / len(squares))
-                    processor[name].append((time.process_time() - used) / len(squares))
+                    clock[name].append((time.perf_counter() - start) / len(images))
+                    processor[name].append((time.process_time() - cpu_start) / len(images))
     print("| way | pictures/s | ms of processor |")
     print("|---|---:|---:|")
     for name in ways:
-        rate, busy = 1 / statistics.median(clock[name]), statistics.median(processor[name])
-        print(f"| {name} | {rate:.1f} | {1e3 * busy:.1f} |")
+        rate, cpu = 1 / statistics.median(clock[name]), statistics.median(processor[name])
+        print(f"| {name} | {rate:.1f} | {1e3 * cpu:.1f} |")
     print()
 
 
@@ -153,9 +157,9 @@ def _session(graph: bytes, threads: int, spinning: bool) -> onnxruntime.Inferenc
     return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
 
 
-def _one_by_one(session: onnxruntime.InferenceSession, squares: Squares) -> None:
-    for row in range(len(squares)):
-        session.run(None, {INPUT: squares[row : row + 1]})
+def _one_by_one(session: onnxruntime.InferenceSession, images: ImageBatch) -> None:
+    for row in range(len(images)):
+        session.run(None, {GRAPH_INPUT: images[row : row + 1]})
 
 
 if __name__ == "__main__":

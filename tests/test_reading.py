@@ -179,11 +179,11 @@ def dies(*arguments, **named):
 where = sys.argv[4]
 if where == "embed":
     from enteron.inference import store
-    add = store.UnfinishedStore.add
+    add = store.PartialStore.add
     def once(self, *arguments):
         add(self, *arguments)
         dies()
-    store.UnfinishedStore.add = once
+    store.PartialStore.add = once
 elif where == "score":
     from enteron.inference import score
     score.score_study = dies

@@ -53,7 +53,7 @@ def test_features_are_made_once(model, data, monkeypatch):
     calibrate_model(model, data)
     assert sorted(p.name for p in (model / "features").iterdir()) == ["2.npy", "3.npy"]
     before = load_calibration(model)
-    monkeypatch.setattr(embed, "UnfinishedStore", None)  # nothing may be embedded again
+    monkeypatch.setattr(embed, "PartialStore", None)  # nothing may be embedded again
     assert calibrate_model(model, data).calibration == before
 
 

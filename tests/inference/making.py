@@ -1,16 +1,16 @@
-"""Pictures and backbones for the tests of inference."""
+"""Images and backbones for the tests of inference."""
 
 import numpy as np
 import torch
 
-from enteron.inference.encoder import Squares
+from enteron.inference.encoder import ImageBatch
 from enteron.model.backbones import Backbone, tiny_backbone
 from tests.model.making import smooth_images
 
 BLOCKS = 2
 
 
-def squares(count: int, seed: int = 0) -> Squares:
+def image_batch(count: int, seed: int = 0) -> ImageBatch:
     """Blurred noise as uint8 (count, 3, 224, 224)."""
     images = smooth_images(count, seed=seed).numpy() if count else np.zeros((0, 3, 224, 224))
     return np.clip(images * 60 + 128, 0, 255).astype(np.uint8)

@@ -1,8 +1,8 @@
-"""An encoder that costs nothing, remembers what it saw, and fails on command."""
+"""An encoder that costs nothing, counts the images it saw, and fails on command."""
 
 import numpy as np
 
-from enteron.inference.encoder import Features, Squares
+from enteron.inference.encoder import Features, ImageBatch
 from enteron.model.preprocessing import Preprocessing
 
 SIZE = 32
@@ -19,20 +19,20 @@ class StubEncoder:
     def __init__(self, backbone_hash: str = "weights", bad: frozenset[int] = frozenset()) -> None:
         self.backbone_hash = backbone_hash
         self.seen = 0
-        self._bad = bad  # places in the order of encoding that come out as NaN
+        self._bad = bad  # images, counted in the order of encoding, whose features are NaN
 
-    def encode(self, squares: Squares) -> Features:
-        features = encoded(squares)
-        for place in range(len(squares)):
-            if self.seen + place in self._bad:
-                features[place] = np.nan
-        self.seen += len(squares)
+    def encode(self, images: ImageBatch) -> Features:
+        features = stub_features(images)
+        for index in range(len(images)):
+            if self.seen + index in self._bad:
+                features[index] = np.nan
+        self.seen += len(images)
         return features
 
 
-def encoded(squares: Squares) -> Features:
-    """What the stub makes of squares (n, 3, 32, 32)."""
+def stub_features(images: ImageBatch) -> Features:
+    """The stub's embeddings of images (n, 3, 32, 32)."""
     side = SIZE // 4
-    grid = squares.reshape(len(squares), 3, 4, side, 4, side).mean(axis=(3, 5))
-    # In double precision, so that a batch's size does not show in the result.
-    return (grid.reshape(len(squares), -1) / 255 @ _MIX).astype(np.float32)
+    grid = images.reshape(len(images), 3, 4, side, 4, side).mean(axis=(3, 5))
+    # In double precision, so that the size of a batch does not change the result.
+    return (grid.reshape(len(images), -1) / 255 @ _MIX).astype(np.float32)

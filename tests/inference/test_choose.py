@@ -1,4 +1,6 @@
-"""Which runtime is chosen, with encoders whose speed and drift are made up: no timing here."""
+"""Which runtime is chosen, with fake encoders of a given speed and drift: nothing is timed."""
+
+import hashlib
 
 import numpy as np
 import pytest
@@ -6,13 +8,19 @@ import torch
 
 from enteron.errors import EnteronError, ModelError
 from enteron.inference import runtimes as choosing
-from enteron.inference.runtimes import Limits, choose, compare, drift, make_encoder
-from enteron.inference.trial_pictures import phantom_squares
+from enteron.inference.runtimes import (
+    Limits,
+    choose,
+    compare,
+    drift,
+    make_encoder,
+    trial_images,
+)
 from enteron.model.backbones import tiny_backbone
 from enteron.model.preprocessing import Preprocessing
-from tests.inference.making import squares
+from tests.inference.making import image_batch
 
-PICTURES = squares(4)
+IMAGES = image_batch(4)
 
 
 class Clock:
@@ -36,11 +44,11 @@ class Fake:
         self.seconds = list(seconds) if isinstance(seconds, tuple) else [seconds]
         self.calls = 0
 
-    def encode(self, squares):
+    def encode(self, images):
         self.clock.now += self.seconds[min(self.calls, len(self.seconds) - 1)]
         self.calls += 1
         rng = np.random.default_rng(0)
-        exact = rng.normal(size=(len(squares), 512)) + self.mean
+        exact = rng.normal(size=(len(images), 512)) + self.mean
         return (exact + self.noise * rng.normal(size=exact.shape)).astype(np.float32)
 
 
@@ -48,7 +56,7 @@ def trial(*rows, limits=None):
     """A choice among (runtime, seconds, noise), the first being exact."""
     clock = Clock()
     exact, *others = [Fake(clock, *row) for row in rows]
-    choice = compare(exact, others, PICTURES, limits, clock)
+    choice = compare(exact, others, IMAGES, limits, clock)
     return choice, {t.runtime: t for t in choice.trials}, [exact, *others]
 
 
@@ -59,7 +67,9 @@ def test_the_fastest_within_the_limits_is_chosen():
     assert trials["slow"].verdict == trials["torch"].verdict == "slower"
     assert trials["fast"].rate == pytest.approx(4.0)
     assert trials["fast"].ratio == pytest.approx(4.0)
-    assert choice.reason.startswith("fast: 4.0 times as fast as torch here, cosine")
+    assert choice.reason.startswith(
+        "fast: 4.0 times as fast as torch on this machine, with a cosine"
+    )
 
 
 def test_drift_beyond_the_limit_is_refused_however_fast():
@@ -82,7 +92,9 @@ def test_embeddings_that_are_not_numbers_are_refused():
     choice, trials, _ = trial(("torch", 4.0), ("broken", 0.1, np.nan))
     assert choice.runtime == "torch"
     assert trials["broken"].verdict == "refused: drift"
-    assert choice.reason == "torch: exact, and nothing faster is near enough to it here"
+    assert choice.reason == (
+        "torch: exact; no faster runtime is close enough to it on this machine"
+    )
 
 
 def test_exact_stays_where_little_is_gained():
@@ -92,11 +104,13 @@ def test_exact_stays_where_little_is_gained():
 
 
 def test_the_preferred_of_two_equals_is_chosen():
-    """Else chance would decide, and a study resume with another runtime than it began with."""
+    """Otherwise chance would decide, and a study could resume with another runtime."""
     for openvino in (0.9, 1.0, 1.1):
         choice, trials, _ = trial(("torch", 8.0), ("onnx", 1.0), ("openvino", openvino))
         assert choice.runtime == "onnx"
-        assert choice.reason == "onnx: 8.0 times as fast as torch here, the same but for rounding"
+        assert choice.reason == (
+            "onnx: 8.0 times as fast as torch on this machine, and equal to it up to rounding"
+        )
         assert trials["openvino"].verdict in ("slower", "hardly faster")
 
 
@@ -106,7 +120,7 @@ def test_the_first_call_is_not_timed_and_the_median_counts():
     assert trials["onnx"].ratio == pytest.approx(2.0)
 
 
-def test_the_hopeless_are_timed_once():
+def test_runtimes_that_are_too_slow_are_timed_once():
     _, trials, (torch_, onnx) = trial(("torch", 9.0), ("onnx", 1.0))
     assert torch_.calls == 2  # embeddings, and one timing
     assert onnx.calls == 4
@@ -130,9 +144,9 @@ def test_the_table_has_a_row_for_each():
     assert second.endswith("| chosen |")
 
 
-def test_without_pictures_nothing_can_be_tried():
-    with pytest.raises(EnteronError, match="no pictures to try runtimes on; give at least one"):
-        compare(Fake(Clock(), "torch", 1.0), [], PICTURES[:0])
+def test_without_images_nothing_can_be_tried():
+    with pytest.raises(EnteronError, match="no images to try runtimes on; give at least one"):
+        compare(Fake(Clock(), "torch", 1.0), [], IMAGES[:0])
 
 
 def test_drift_by_hand():
@@ -163,15 +177,23 @@ def test_auto_builds_the_candidates_and_tries_them_on_the_samples(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(choosing, "build_encoder", build)
     monkeypatch.setattr(choosing, "compare", lambda *a: compare(*a, clock=clock))
-    assert choose(backbone, threads=3, samples=squares(2)).runtime == "onnx-int8"
+    assert choose(backbone, threads=3, samples=image_batch(2)).runtime == "onnx-int8"
     assert asked == [(backbone, "torch", 3), (backbone, "onnx-int8", 3)]
-    assert make_encoder(backbone, samples=squares(2)) is fakes["onnx-int8"]
+    assert make_encoder(backbone, samples=image_batch(2)) is fakes["onnx-int8"]
 
 
-def test_samples_show_different_places():
-    drawn = phantom_squares(Preprocessing(size=64), 4)
-    assert drawn.shape == (4, 3, 64, 64)
-    assert drawn.dtype == np.uint8
-    for one in range(4):
-        for other in range(one):
-            assert np.abs(drawn[one].astype(int) - drawn[other]).mean() > 5
+@pytest.mark.parametrize(("size", "count"), [(64, 4), (224, 8), (384, 1)])
+def test_trial_images_are_different_from_each_other(size, count):
+    images = trial_images(Preprocessing(size=size), count)
+    assert images.shape == (count, 3, size, size)
+    assert images.dtype == np.uint8
+    for first in range(count):
+        assert images[first].std() > 20  # a picture, not a plain colour
+        for second in range(first):
+            assert np.abs(images[first].astype(int) - images[second]).mean() > 5
+
+
+def test_trial_images_are_the_stored_pictures_without_loss():
+    """The int8 graph of a backbone depends on them: other pixels need another graph format."""
+    digest = hashlib.sha256(trial_images(Preprocessing()).tobytes()).hexdigest()
+    assert digest == "cefc11fa58112f74ffe18a0f7382700eeb22f42c29a8ae6cc4b3bcb23af8a5b1"

@@ -15,7 +15,7 @@ from enteron.inference.store import UNREADABLE, open_embeddings, started_key
 from enteron.study import open_study
 from enteron.study.picture import encode_png
 from tests.conftest import ROOT
-from tests.inference.stub import StubEncoder, encoded
+from tests.inference.stub import StubEncoder, stub_features
 from tests.making import picture, write_frames, write_video
 
 SMALL = EmbedOptions(chunk=4)
@@ -23,12 +23,12 @@ SMALL = EmbedOptions(chunk=4)
 
 def expected(study):
     """Features of every frame, plain and mirrored, one by one and without any of our pipeline."""
-    made = []
+    features = []
     for frame in study:
         image = torch.from_numpy(frame.image).permute(2, 0, 1)[None]
-        square = StubEncoder.preprocessing.square(image).numpy()
-        made.append(np.stack([encoded(square)[0], encoded(square[..., ::-1])[0]]))
-    return np.stack(made)
+        batch = StubEncoder.preprocessing.resize_and_crop(image).numpy()
+        features.append(np.stack([stub_features(batch)[0], stub_features(batch[..., ::-1])[0]]))
+    return np.stack(features)
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 23])
@@ -64,7 +64,7 @@ def test_a_finished_store_is_opened_and_nothing_is_encoded(tmp_path):
     assert sum(heard) == 9
 
 
-def test_unreadable_frames_keep_their_place_and_their_reason(tmp_path):
+def test_unreadable_frames_keep_their_row_and_their_reason(tmp_path):
     folder = write_frames(tmp_path / "s", range(9))
     (folder / "frame_000003.PNG").write_bytes(b"")
     cut = folder / "frame_000008.PNG"
@@ -81,7 +81,7 @@ def test_unreadable_frames_keep_their_place_and_their_reason(tmp_path):
 
 
 @pytest.mark.parametrize("finished", [True, False])
-def test_a_frame_that_was_put_right_is_noticed_though_its_size_stayed(tmp_path, finished):
+def test_a_repaired_frame_is_noticed_even_if_its_file_size_is_the_same(tmp_path, finished):
     folder = write_frames(tmp_path / "s", range(12))
     spoilt = folder / "frame_000005.PNG"
     whole = spoilt.read_bytes()
@@ -136,14 +136,14 @@ def interrupted_after(chunks):
 
     def advance(rows):
         heard.append(rows)
-        if len(heard) == chunks + 1:  # the first call tells what was there before
+        if len(heard) == chunks + 1:  # the first call reports the frames of earlier runs
             raise KeyboardInterrupt
 
     return advance
 
 
 @pytest.mark.parametrize("options", [SMALL, EmbedOptions(chunk=4, redundancy=8.0)])
-def test_a_run_goes_on_to_the_same_bytes(tmp_path, options):
+def test_a_resumed_run_ends_with_the_same_bytes(tmp_path, options):
     folder = write_frames(tmp_path / "s", range(23))
     embed_study(open_study(folder), StubEncoder(), tmp_path / "whole.npy", options)
     encoders = []
@@ -165,7 +165,7 @@ def test_a_run_goes_on_to_the_same_bytes(tmp_path, options):
         assert [e.seen for e in encoders] == [16, 8, 0, 22]
 
 
-def test_what_a_kill_left_half_written_is_made_again(tmp_path):
+def test_anything_after_the_last_journalled_chunk_is_discarded(tmp_path):
     folder = write_frames(tmp_path / "s", range(23))
     path = tmp_path / "s.npy"
     whole = embed_study(open_study(folder), StubEncoder(), tmp_path / "whole.npy", SMALL)
@@ -189,7 +189,7 @@ def test_what_a_kill_left_half_written_is_made_again(tmp_path):
     assert len(whole) == 23
 
 
-def test_an_unfinished_store_of_other_weights_is_refused_and_kept(tmp_path):
+def test_a_partial_store_of_other_weights_is_refused_and_kept(tmp_path):
     folder = write_frames(tmp_path / "s", range(9))
     path = tmp_path / "s.npy"
     with pytest.raises(KeyboardInterrupt):
@@ -203,13 +203,13 @@ def test_an_unfinished_store_of_other_weights_is_refused_and_kept(tmp_path):
     assert key.backbone == "weights"
 
 
-# ---- what goes wrong under a run
+# ---- failures during a run
 
 
-def test_nan_stops_with_the_frames_and_nothing_passes_for_whole(tmp_path):
+def test_nan_stops_the_run_with_the_frames_and_leaves_no_store(tmp_path):
     folder = write_frames(tmp_path / "s", range(0, 60, 5))
     path = tmp_path / "s.npy"
-    # Chunks of four frames, plain before mirrored: places 8 to 15 are the second chunk.
+    # Chunks of four frames, plain before mirrored: images 8 to 15 are the second chunk.
     with pytest.raises(ModelError, match=r"\(stub\) gave no finite embedding for frames 25 to 35"):
         embed_study(open_study(folder), StubEncoder(bad=frozenset({9, 15})), path, SMALL)
     assert not path.exists()
@@ -217,10 +217,10 @@ def test_nan_stops_with_the_frames_and_nothing_passes_for_whole(tmp_path):
     assert np.isfinite(open_embeddings(path).features).all()
 
 
-def test_features_too_large_for_half_precision_are_told(tmp_path):
+def test_features_too_large_for_half_precision_are_reported(tmp_path):
     class Large(StubEncoder):
-        def encode(self, squares):
-            return super().encode(squares) + 1e6
+        def encode(self, images):
+            return super().encode(images) + 1e6
 
     study = open_study(write_frames(tmp_path / "s", range(3)))
     with pytest.raises(ModelError, match=r"frames 0 to 2 of study s are too large for float16"):
@@ -229,7 +229,7 @@ def test_features_too_large_for_half_precision_are_told(tmp_path):
 
 @pytest.mark.parametrize("late", [False, True])
 @pytest.mark.parametrize("same_size", [False, True])
-def test_a_file_that_changes_under_the_run(tmp_path, late, same_size):
+def test_a_file_that_changes_during_the_run(tmp_path, late, same_size):
     folder = write_frames(tmp_path / "s", range(20))
     target = folder / f"frame_{1 if late else 18:06d}.PNG"
 
@@ -251,7 +251,7 @@ def test_a_file_that_changes_under_the_run(tmp_path, late, same_size):
             embed_study(open_study(folder), StubEncoder(), tmp_path / "s.npy", SMALL)
 
 
-def test_a_full_disk_stops_with_the_frames_and_a_rerun_ends_whole(tmp_path):
+def test_a_full_disk_stops_the_run_with_the_frames_and_a_rerun_completes(tmp_path):
     folder = write_frames(tmp_path / "s", range(30))
     path = tmp_path / "s.npy"
     row = 2 * 512 * 4
@@ -277,7 +277,7 @@ def test_a_full_disk_stops_with_the_frames_and_a_rerun_ends_whole(tmp_path):
     )  # fmt: skip
     assert done.returncode == 1
     assert "the embeddings of frames 8 to 11 of study s could not be written" in done.stderr
-    assert "run again: it goes on from there" in done.stderr
+    assert "run again; it resumes at these frames" in done.stderr
     assert not path.exists()
     encoder = StubEncoder()
     embed_study(open_study(folder), encoder, path, SMALL)
@@ -287,14 +287,14 @@ def test_a_full_disk_stops_with_the_frames_and_a_rerun_ends_whole(tmp_path):
     assert path.read_bytes() == whole.read_bytes()
 
 
-def test_a_place_that_cannot_be_written_is_told(tmp_path):
+def test_a_path_that_cannot_be_written_is_reported(tmp_path):
     (tmp_path / "file").write_text("")
     study = open_study(write_frames(tmp_path / "s", range(3)))
     with pytest.raises(EnteronError, match=r"'s\.npy' could not be written"):
         embed_study(study, StubEncoder(), tmp_path / "file" / "s.npy", SMALL)
 
 
-# ---- killed for real
+# ---- killed processes
 
 
 CHILD = """
@@ -308,10 +308,10 @@ from tests.inference.stub import StubEncoder
 log = os.open(sys.argv[3], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
 class Logging(StubEncoder):
-    def encode(self, squares):
+    def encode(self, images):
         time.sleep(0.01)
-        os.write(log, b"." * len(squares))
-        return super().encode(squares)
+        os.write(log, b"." * len(images))
+        return super().encode(images)
 
 print("ready", flush=True)
 embed_study(open_study(sys.argv[1]), Logging(), Path(sys.argv[2]), EmbedOptions(chunk=4))

@@ -7,9 +7,9 @@ from enteron.inference.embed import (
     BLOCK,
     PATCH,
     EmbedOptions,
-    Twins,
-    distance,
+    RedundancyFilter,
     embed_study,
+    patch_distance,
     thumbnail,
 )
 from enteron.study import open_study
@@ -47,25 +47,25 @@ def test_the_distance_is_the_largest_mean_over_patches(seed):
     small = thumbnail(one), thumbnail(other)
     blocks = one.reshape(3, 8, BLOCK, 8, BLOCK).mean(axis=(2, 4))
     np.testing.assert_allclose(small[0], blocks, atol=0.51)  # rounded to whole grey levels
-    assert distance(*small) == pytest.approx(slow_distance(*small), rel=1e-4)
-    assert distance(small[0], small[0]) == 0
+    assert patch_distance(*small) == pytest.approx(slow_distance(*small), rel=1e-4)
+    assert patch_distance(small[0], small[0]) == 0
 
 
 def test_a_small_spot_counts_as_much_as_a_change_of_everything():
-    everywhere = distance(thumbnail(grey(40)), thumbnail(grey(60)))
-    spot = distance(thumbnail(grey(40)), thumbnail(with_spot(130, 16, 24)))
+    everywhere = patch_distance(thumbnail(grey(40)), thumbnail(grey(60)))
+    spot = patch_distance(thumbnail(grey(40)), thumbnail(with_spot(130, 16, 24)))
     assert everywhere == pytest.approx(20, abs=1)
     assert spot > everywhere
 
 
 def test_frames_are_compared_with_the_last_encoded_one_so_drift_cannot_add_up():
-    twins = Twins(limit=2.5)
-    found = [twins.twin(row, grey(100 + row)) for row in range(9)]
+    redundancy = RedundancyFilter(limit=2.5)
+    sources = [redundancy.source(row, grey(100 + row)) for row in range(9)]
     #         100  101  102  103 is 3 away from 100: encoded, and so on
-    assert found == [0, 0, 0, 3, 3, 3, 6, 6, 6]
+    assert sources == [0, 0, 0, 3, 3, 3, 6, 6, 6]
 
 
-def standing(tmp_path, count=230):
+def stationary_study(tmp_path, count=230):
     """A study that stands still: three pictures, each for a long time."""
     folder = write_frames(tmp_path / "s", range(3))
     contents = [(folder / f"frame_{n:06d}.PNG").read_bytes() for n in range(3)]
@@ -75,8 +75,8 @@ def standing(tmp_path, count=230):
     return open_study(folder)
 
 
-def test_a_standing_capsule_is_encoded_a_few_times(tmp_path):
-    study = standing(tmp_path)
+def test_a_stationary_capsule_is_encoded_a_few_times(tmp_path):
+    study = stationary_study(tmp_path)
     encoder = StubEncoder()
     options = EmbedOptions(chunk=50, redundancy=1.0)
     found = embed_study(study, encoder, tmp_path / "s.npy", options)
@@ -90,8 +90,8 @@ def test_a_standing_capsule_is_encoded_a_few_times(tmp_path):
     assert exact.redundant == 0
 
 
-def test_one_in_a_hundred_redundant_frames_is_encoded_all_the_same(tmp_path):
-    study = standing(tmp_path)
+def test_one_in_a_hundred_redundant_frames_is_encoded_anyway(tmp_path):
+    study = stationary_study(tmp_path)
     options = EmbedOptions(chunk=64, redundancy=1.0)
     found = embed_study(study, StubEncoder(), tmp_path / "s.npy", options)
     assert [(p.row, p.twin) for p in found.record.probes] == [(100, 77), (200, 192)]

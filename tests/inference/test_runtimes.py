@@ -17,9 +17,9 @@ from enteron.inference.onnx_graph import (
     shifted_graph,
 )
 from enteron.inference.onnx_runtime import OnnxEncoder, openvino_installed
-from enteron.inference.runtimes import candidates, default_runtime, drift, make_encoder
+from enteron.inference.runtimes import candidate_runtimes, default_runtime, drift, make_encoder
 from enteron.model.backbones import lite_backbone
-from tests.inference.making import BLOCKS, small_vit, squares
+from tests.inference.making import BLOCKS, image_batch, small_vit
 from tests.model.making import FakeBackbone
 
 ROUNDING = 2e-5  # of embeddings up to 3; sums of some thousand products in another order
@@ -57,17 +57,17 @@ def exact(vit):
 
 
 def test_exact_is_the_backbone_itself(vit, exact):
-    given = squares(3)
-    images = (torch.from_numpy(given).double() / 255 - 0.5) / 0.5
+    images = image_batch(3)
+    normalised = (torch.from_numpy(images).double() / 255 - 0.5) / 0.5
     with torch.inference_mode():
-        wanted = vit.eval()(images.float()).numpy()
+        wanted = vit.eval()(normalised.float()).numpy()
     assert exact.runtime == "torch"
-    np.testing.assert_allclose(exact.encode(given), wanted, atol=ROUNDING)
+    np.testing.assert_allclose(exact.encode(images), wanted, atol=ROUNDING)
 
 
 def test_a_runtime_is_near_the_exact_one(vit, exact, encoder):
-    given = squares(4)
-    found = drift(encoder.encode(given), exact.encode(given))
+    images = image_batch(4)
+    found = drift(encoder.encode(images), exact.encode(images))
     if encoder.runtime in ("onnx", "openvino"):
         assert found.largest < ROUNDING
     else:
@@ -79,7 +79,7 @@ def test_a_runtime_is_near_the_exact_one(vit, exact, encoder):
 
 @pytest.mark.parametrize("count", [0, 1, 5])
 def test_any_number_of_pictures(encoder, count):
-    found = encoder.encode(squares(count))
+    found = encoder.encode(image_batch(count))
     assert found.shape == (count, 512)
     assert found.dtype == np.float32
     assert np.isfinite(found).all()
@@ -87,49 +87,49 @@ def test_any_number_of_pictures(encoder, count):
 
 def test_more_pictures_than_a_batch(exact, encoder):
     """Rows stay in their order across calls and threads."""
-    given = squares(max(exact.batch, encoder.batch) + 3)
-    wanted = exact.encode(given)
-    found = encoder.encode(given)
+    images = image_batch(max(exact.batch, encoder.batch) + 3)
+    wanted = exact.encode(images)
+    found = encoder.encode(images)
     nearest = (found @ wanted.T / np.linalg.norm(wanted, axis=1)).argmax(axis=1)
-    assert nearest.tolist() == list(range(len(given)))
+    assert nearest.tolist() == list(range(len(images)))
 
 
 def test_views_in_another_memory_order_give_the_same_bits(encoder, exact):
-    given = squares(2)
-    channels_last = np.ascontiguousarray(given.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
-    flipped = given[..., ::-1]
+    images = image_batch(2)
+    channels_last = np.ascontiguousarray(images.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
+    flipped = images[..., ::-1]
     for one in (encoder, exact):
-        np.testing.assert_array_equal(one.encode(channels_last), one.encode(given))
+        np.testing.assert_array_equal(one.encode(channels_last), one.encode(images))
         np.testing.assert_array_equal(one.encode(flipped), one.encode(flipped.copy()))
 
 
 def test_embeddings_do_not_depend_on_the_batch(vit):
     """A picture alone, and among others: the same bits, also where scales are dynamic."""
-    given = squares(5)
-    given[0] = 255 * (given[0] > 128)  # a neighbour with the largest activations
+    images = image_batch(5)
+    images[0] = 255 * (images[0] > 128)  # a neighbour with the largest activations
     for runtime in ("onnx", "onnx-int8"):
         encoder = make_encoder(vit, runtime, threads=2)
-        together = encoder.encode(given)
-        alone = np.concatenate([encoder.encode(given[row : row + 1]) for row in range(5)])
+        together = encoder.encode(images)
+        alone = np.concatenate([encoder.encode(images[row : row + 1]) for row in range(5)])
         np.testing.assert_array_equal(together, alone)
         single = make_encoder(vit, runtime, threads=1)
-        np.testing.assert_array_equal(single.encode(given), together)
+        np.testing.assert_array_equal(single.encode(images), together)
 
 
 def test_torch_int8_depends_on_the_batch(vit):
     """Why it is never chosen: its scales are the batch's."""
-    encoder, given = make_encoder(vit, "torch-int8"), squares(4)
-    given[0] = 255 * (given[0] > 128)
-    difference = np.abs(encoder.encode(given)[1] - encoder.encode(given[1:2])[0]).max()
+    encoder, images = make_encoder(vit, "torch-int8"), image_batch(4)
+    images[0] = 255 * (images[0] > 128)
+    difference = np.abs(encoder.encode(images)[1] - encoder.encode(images[1:2])[0]).max()
     assert difference > 100 * ROUNDING
-    assert "torch-int8" not in candidates(vit)
+    assert "torch-int8" not in candidate_runtimes(vit)
 
 
 def test_lite_in_onnx_is_exact_but_for_rounding(lite):
-    given = squares(3, seed=1)
+    images = image_batch(3, seed=1)
     assert default_runtime(lite) == "onnx"
     found = drift(
-        make_encoder(lite, "onnx").encode(given), make_encoder(lite, "exact").encode(given)
+        make_encoder(lite, "onnx").encode(images), make_encoder(lite, "exact").encode(images)
     )
     assert found.largest < ROUNDING
     assert found.of_spread < 1e-5
@@ -137,9 +137,10 @@ def test_lite_in_onnx_is_exact_but_for_rounding(lite):
 
 def test_differential_attention_is_exported():
     backbone = small_vit(differential=True)
-    given = squares(2)
+    images = image_batch(2)
     found = drift(
-        make_encoder(backbone, "onnx").encode(given), make_encoder(backbone, "exact").encode(given)
+        make_encoder(backbone, "onnx").encode(images),
+        make_encoder(backbone, "exact").encode(images),
     )
     assert found.largest < ROUNDING
 
@@ -150,7 +151,7 @@ def test_vits_are_exact_by_default(vit):
 
 def test_threads_of_torch_are_put_back(vit):
     before = torch.get_num_threads()
-    make_encoder(vit, "exact", threads=before + 1).encode(squares(1))
+    make_encoder(vit, "exact", threads=before + 1).encode(image_batch(1))
     assert torch.get_num_threads() == before
 
 
@@ -228,21 +229,21 @@ def test_a_cache_that_cannot_be_written_is_no_error(monkeypatch, tmp_path):
     file = tmp_path / "file"
     file.write_text("not a folder")
     monkeypatch.setenv("ENTERON_CACHE", str(file / "cache"))
-    backbone, given = FakeBackbone(), squares(2)[..., :8, :8]
-    found = make_encoder(backbone, "onnx").encode(given)
-    np.testing.assert_allclose(found, make_encoder(backbone, "exact").encode(given), atol=ROUNDING)
+    backbone, images = FakeBackbone(), image_batch(2)[..., :8, :8]
+    found = make_encoder(backbone, "onnx").encode(images)
+    np.testing.assert_allclose(found, make_encoder(backbone, "exact").encode(images), atol=ROUNDING)
     assert file.read_text() == "not a folder"
 
 
 def test_a_damaged_graph_does_not_reach_the_encoder(monkeypatch, tmp_path):
     monkeypatch.setenv("ENTERON_CACHE", str(tmp_path))
-    backbone, given = FakeBackbone(), squares(2)[..., :8, :8]
-    wanted = make_encoder(backbone, "onnx").encode(given)
+    backbone, images = FakeBackbone(), image_batch(2)[..., :8, :8]
+    wanted = make_encoder(backbone, "onnx").encode(images)
     (stored,) = tmp_path.glob("*.onnx")
     content = bytearray(stored.read_bytes())
     content[len(content) // 2] ^= 0xFF  # a weight: still a valid graph
     stored.write_bytes(content)
-    np.testing.assert_array_equal(make_encoder(backbone, "onnx").encode(given), wanted)
+    np.testing.assert_array_equal(make_encoder(backbone, "onnx").encode(images), wanted)
 
 
 def test_keys_differ_with_whatever_changes_the_graph(vit, monkeypatch):
@@ -304,7 +305,7 @@ def test_int8_of_convolutions_is_refused(lite):
 )
 def test_other_arrays_are_refused(exact, encoder, wrong):
     for one in (exact, encoder):
-        with pytest.raises(ModelError, match=r"give uint8 squares \(n, 3, 224, 224\)"):
+        with pytest.raises(ModelError, match=r"give uint8 images \(n, 3, 224, 224\)"):
             one.encode(wrong)
 
 
@@ -314,7 +315,7 @@ def test_a_shifted_graph_adds_a_constant_and_nothing_else():
     shift = np.linspace(-1, 1, 512, dtype=np.float32)
     preprocessing = backbone.spec.preprocessing
     size = preprocessing.size
-    given = np.random.default_rng(0).integers(0, 256, (3, 3, size, size), dtype=np.uint8)
-    plain = OnnxEncoder(graph, "onnx", "", preprocessing, 1).encode(given)
-    moved = OnnxEncoder(shifted_graph(graph, shift), "onnx", "", preprocessing, 1).encode(given)
+    images = np.random.default_rng(0).integers(0, 256, (3, 3, size, size), dtype=np.uint8)
+    plain = OnnxEncoder(graph, "onnx", "", preprocessing, 1).encode(images)
+    moved = OnnxEncoder(shifted_graph(graph, shift), "onnx", "", preprocessing, 1).encode(images)
     np.testing.assert_allclose(moved, plain + shift, atol=1e-5)

@@ -56,7 +56,7 @@ def test_a_study_is_scored_as_its_windows_one_by_one(options, monkeypatch):
     with torch.inference_mode():
         for row in range(40):
             windows = torch.from_numpy(embeddings.features[rows[row]])  # (frames, views, 512)
-            both = [net.read(windows[None, :, view]).logits.sigmoid()[0] for view in (0, 1)]
+            both = [net.classify(windows[None, :, view]).logits.sigmoid()[0] for view in (0, 1)]
             expected = (both[0] + both[1]) / 2
             np.testing.assert_allclose(scores.values[row], expected, atol=1e-5)
     np.testing.assert_array_equal(scores.axis.frames, np.arange(40) * 5)
@@ -67,7 +67,7 @@ def test_without_flips_only_the_plain_view_counts():
     scores = score_study(net, embeddings, flips=False)
     windows = torch.from_numpy(embeddings.features[window_rows(10), 0])
     with torch.inference_mode():
-        expected = net.read(windows).logits.sigmoid()
+        expected = net.classify(windows).logits.sigmoid()
     np.testing.assert_allclose(scores.values, expected, atol=1e-5)
 
 
@@ -88,14 +88,14 @@ def test_a_study_without_a_readable_frame_is_refused():
         score_study(network(), stored(3, unreadable=(0, 1, 2)))
 
 
-def test_the_effect_of_twins_is_measured_on_probes():
+def test_the_effect_of_redundancy_is_measured_on_probes():
     net = network()
     probes = (Probe(row=5, twin=2), Probe(row=9, twin=7))
     embeddings = stored(12, probes=probes)
     scores = score_study(net, embeddings)
     effect = probe_effect(net, embeddings, scores)
     differences = []
-    for probe in probes:  # the study with this one frame replaced by its twin
+    for probe in probes:  # the study with only this frame's embedding replaced by its source's
         features = embeddings.features.copy()
         features[probe.row] = features[probe.twin]
         other = Embeddings(embeddings.record, embeddings.frames, embeddings.source, features)

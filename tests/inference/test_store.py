@@ -52,7 +52,7 @@ def test_a_damaged_chunk_is_named_by_its_frames(stored):
 
 def test_a_file_of_other_kind_is_refused(tmp_path):
     np.save(tmp_path / "plain.npy", np.zeros((3, 2, 512), np.float32))
-    with pytest.raises(ModelError, match=r"'plain\.npy' is not a whole store of embeddings"):
+    with pytest.raises(ModelError, match=r"'plain\.npy' is not a complete store of embeddings"):
         open_embeddings(tmp_path / "plain.npy")
 
 
@@ -70,7 +70,7 @@ def test_a_file_of_other_kind_is_refused(tmp_path):
 )
 def test_a_store_made_otherwise_is_refused_by_what_differs(stored, field, value, said):
     key = open_embeddings(stored).key.model_copy(update={field: value})
-    with pytest.raises(ModelError, match=f"made with {said}.*delete it to make them again"):
+    with pytest.raises(ModelError, match=f"made with {said}.*delete it to compute them again"):
         open_embeddings(stored, key)
 
 

@@ -201,7 +201,7 @@ def test_an_unknown_text_tower_needs_its_configuration(small, tmp_path):
             lambda w: w.update({"visual.head.proj.weight": torch.zeros(512, 768)}),
             r"'visual.head.proj.weight' .* has shape \(512, 768\) where \(512, 192\) is needed",
         ),
-        (lambda w: w.update(extra=torch.zeros(1)), "tensor 'extra' that nothing uses"),
+        (lambda w: w.update(extra=torch.zeros(1)), "tensor 'extra' that the network does not use"),
     ],
 )
 def test_a_wrong_tensor_is_named(small, tmp_path, change, message):
@@ -219,7 +219,7 @@ def test_a_truncated_file_is_named(small, tmp_path):
     whole = (small / "open_clip_model.safetensors").read_bytes()
     (folder / "open_clip_model.safetensors").unlink()
     (folder / "open_clip_model.safetensors").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(ModelError, match=r"'open_clip_model\.safetensors' is not a whole"):
+    with pytest.raises(ModelError, match=r"'open_clip_model\.safetensors' is not a complete"):
         biomedclip(folder)
 
 

@@ -34,6 +34,6 @@ def test_beyond_the_backbone_it_costs_under_a_hundredth_of_a_vit_b16():
     with FlopCounterMode(display=False) as backbone:
         made.backbone(images)
     with FlopCounterMode(display=False) as rest:
-        made.read(windows)
+        made.classify(windows)
     assert backbone.get_total_flops() > 30e9  # a ViT-B/16 was counted, not a part of it
     assert 6e6 < rest.get_total_flops() < 0.01 * backbone.get_total_flops()

@@ -161,7 +161,7 @@ def swap(labels: list[str]) -> None:
         ),
         (
             lambda t: t["options"].update(prototypes=False),
-            "tensor 'prototypes.directions' that not",
+            "tensor 'prototypes.directions' that the",
         ),
         (
             lambda t: t["options"].update(biases=True),
@@ -201,7 +201,7 @@ def test_other_weights_of_the_same_shapes_are_refused(model):
         ("model.json", "{", "not readable JSON"),
         ("model.json", "[]", "not a JSON object"),
         ("model.safetensors", None, "'model.safetensors' is missing"),
-        ("model.safetensors", "x", "not a whole safetensors file"),
+        ("model.safetensors", "x", "not a complete safetensors file"),
     ],
 )
 def test_missing_and_damaged_files_are_named(model, file, content, message):

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from enteron.errors import EnteronError
-from enteron.model.backbones import LITE_FEATURES, LITE_SIZE, _renamed, lite0
+from enteron.model.backbones import LITE_FEATURES, LITE_SIZE, _with_timm_names, lite0
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ def test_weights_of_another_network_are_refused(network):
     stored = {f"x{i}": t for i, t in enumerate(wanted.values()) if t.dim() > 0}
     first = next(iter(stored))
     with pytest.raises(EnteronError, match=f"'{first}' does not fit 'conv_stem.weight'"):
-        _renamed({**stored, first: torch.zeros(3)}, wanted)
+        _with_timm_names({**stored, first: torch.zeros(3)}, wanted)
     del stored[first]
     with pytest.raises(EnteronError, match="not EfficientNet-Lite0's"):
-        _renamed(stored, wanted)
+        _with_timm_names(stored, wanted)

@@ -6,7 +6,7 @@ import numpy as np
 
 from enteron.datasets.galar import find_studies
 from enteron.inference.embed import EmbedOptions, embed_study
-from enteron.inference.encoder import Features, Squares
+from enteron.inference.encoder import Features, ImageBatch
 from enteron.model.preprocessing import Preprocessing
 from tests.making import write_frames, write_labels
 from tests.training.making import some_labels
@@ -32,8 +32,8 @@ class LookupEncoder:
     def __init__(self, backbone_hash: str, preprocessing: Preprocessing) -> None:
         self.backbone_hash, self.preprocessing = backbone_hash, preprocessing
 
-    def encode(self, squares: Squares) -> Features:
-        coarse = squares[:, :, ::28, ::28].reshape(len(squares), -1).astype(np.float32)
+    def encode(self, images: ImageBatch) -> Features:
+        coarse = images[:, :, ::28, ::28].reshape(len(images), -1).astype(np.float32)
         mixing = np.random.default_rng(3).normal(size=(coarse.shape[1], 512))
         return (coarse @ mixing / 255).astype(np.float32)
 

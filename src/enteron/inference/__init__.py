@@ -1,1 +1,1 @@
-"""Inference: frames to embeddings, embeddings to probabilities, each frame encoded once."""
+"""Inference: frames to embeddings, embeddings to probabilities. Each frame is encoded once."""

@@ -1,4 +1,7 @@
-"""A study through an encoder into a store: each frame once, in chunks that survive a kill."""
+"""Embedding a study: every frame through an encoder into a store, in chunks that can be resumed.
+
+Frames that hardly differ from the last encoded one may take its embedding (`redundancy`).
+"""
 
 import hashlib
 import time
@@ -13,94 +16,23 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from enteron.errors import ModelError, StudyError
-from enteron.inference.encoder import Encoder, Features, Squares
-from enteron.inference.pictures import Square, squares
+from enteron.inference.encoder import Encoder, Features, ImageBatch
+from enteron.inference.pictures import PreparedFrame, prepared_frames
 from enteron.inference.store import (
     UNREADABLE,
     Chunk,
     Embeddings,
+    PartialStore,
     Precision,
     Probe,
     StoreKey,
-    UnfinishedStore,
     make_chunk,
     open_embeddings,
 )
 from enteron.model.options import FEATURES
 from enteron.options import Options
+from enteron.progress import Advance
 from enteron.study.study import Study
-
-BLOCK = 8  # pixels of a square that become one value; noise of single pixels averages out
-PATCH = 4  # values along each side of a patch: 32 pixels
-
-LIMIT = 2.0
-"""Grey levels. A compromise: 1 is safer and saves half as much (`enteron bench redundancy`)."""
-
-Thumbnail = NDArray[np.float32]  # (3, size / 8, size / 8)
-
-
-def thumbnail(square: Squares) -> Thumbnail:
-    """A square (3, size, size) as means over blocks of 8 x 8 pixels."""
-    import cv2
-
-    side = square.shape[1] // BLOCK
-    planes = [cv2.resize(p, (side, side), interpolation=cv2.INTER_AREA) for p in square]
-    return np.stack(planes).astype(np.float32)
-
-
-def distance(one: Thumbnail, other: Thumbnail) -> float:
-    """Largest mean absolute difference over patches of 32 x 32 pixels, in grey levels (0 to 255).
-
-    Patches overlap by half, so that nothing hides between two of them.
-    """
-    import cv2
-
-    difference = np.abs(one - other).mean(axis=0)
-    means = cv2.blur(difference, (PATCH, PATCH), borderType=cv2.BORDER_REPLICATE)
-    half = PATCH // 2
-    return float(means[half::half, half::half].max())
-
-
-class Twins:
-    """Says of each frame in turn whether it is redundant, and to which row."""
-
-    def __init__(self, limit: float) -> None:
-        self._limit = limit
-        self._row = 0
-        self._seen: Thumbnail | None = None
-
-    def twin(self, row: int, square: Squares) -> int:
-        """The row whose embedding this frame may take: an earlier one, or its own."""
-        small = thumbnail(square)
-        if self._seen is None or distance(small, self._seen) > self._limit:
-            self._row, self._seen = row, small
-        return self._row
-
-
-Change = Callable[[Squares, NDArray[np.int64]], Squares]
-
-
-@dataclass(frozen=True)
-class View:
-    """A named change of squares (n, 3, size, size), given with their frame numbers (n,)."""
-
-    name: str  # part of a store's key: another change needs another name
-    change: Change
-
-
-def _same(squares: Squares, frames: NDArray[np.int64]) -> Squares:
-    return squares
-
-
-def _mirrored(squares: Squares, frames: NDArray[np.int64]) -> Squares:
-    return np.ascontiguousarray(squares[..., ::-1])
-
-
-PLAIN = View("plain", _same)
-FLIPPED = View("flipped", _mirrored)
-
-
-_PROBE_EVERY = 100  # redundant frames of which one is encoded all the same
 
 
 class EmbedOptions(Options):
@@ -110,36 +42,116 @@ class EmbedOptions(Options):
     """float16 halves the file and moves probabilities by some 1e-4."""
 
     redundancy: float | None = Field(default=None, ge=0)
-    """Frames nearer than this (grey levels) to the last encoded frame take its embedding."""
+    """Frames that differ less than this (grey levels) from the last encoded one are redundant."""
 
     chunk: int = Field(default=64, ge=1)
-    """Frames between two points from which a killed run goes on."""
+    """Frames per chunk. A killed run repeats at most one chunk."""
 
     workers: int = Field(default=2, ge=1)
-    """Threads that read and resize pictures."""
+    """Threads that decode and resize frames."""
 
 
 @dataclass
 class EmbedTimes:
-    """Where the seconds went, for whoever wants to know."""
+    """Seconds and counts of one run."""
 
-    waiting: float = 0.0  # for pictures
+    waiting: float = 0.0  # for decoded frames
     encoding: float = 0.0
     writing: float = 0.0
-    encoded: int = 0  # pictures that went through the encoder, views counted
+    encoded: int = 0  # images that went through the encoder, counting every view
     rows: int = 0  # frames that this run added
 
     @property
     def waiting_share(self) -> float:
-        """Share of the time in which the encoder had nothing to do."""
+        """Share of the time in which the encoder was idle."""
         total = self.waiting + self.encoding + self.writing
         return self.waiting / total if total else 0.0
+
+
+# ---- views
+
+ViewFunction = Callable[[ImageBatch, NDArray[np.int64]], ImageBatch]
+"""Takes images (n, 3, size, size) and their frame numbers (n,)."""
+
+
+@dataclass(frozen=True)
+class View:
+    """A named transformation of images."""
+
+    name: str  # part of a store's key: another transformation needs another name
+    change: ViewFunction
+
+
+def _unchanged(images: ImageBatch, frames: NDArray[np.int64]) -> ImageBatch:
+    return images
+
+
+def _mirrored(images: ImageBatch, frames: NDArray[np.int64]) -> ImageBatch:
+    return np.ascontiguousarray(images[..., ::-1])
+
+
+PLAIN = View("plain", _unchanged)
+FLIPPED = View("flipped", _mirrored)
+
+
+# ---- redundant frames
+
+REDUNDANCY_LIMIT = 2.0
+"""Grey levels. A compromise: 1 is safer and saves half as much (`enteron bench redundancy`)."""
+
+BLOCK = 8  # pixels averaged into one value of a thumbnail, so that noise of single pixels cancels
+PATCH = 4  # values of a thumbnail along each side of a patch: 32 pixels
+_PROBE_INTERVAL = 100  # a redundant frame whose row is a multiple of this is encoded anyway
+
+Thumbnail = NDArray[np.float32]
+"""(3, size / 8, size / 8)"""
+
+
+def thumbnail(image: NDArray[np.uint8]) -> Thumbnail:
+    """Means of an image (3, size, size) over blocks of 8 x 8 pixels."""
+    import cv2
+
+    side = image.shape[1] // BLOCK
+    planes = [cv2.resize(p, (side, side), interpolation=cv2.INTER_AREA) for p in image]
+    return np.stack(planes).astype(np.float32)
+
+
+def patch_distance(first: Thumbnail, second: Thumbnail) -> float:
+    """Largest mean absolute difference over patches of 32 x 32 pixels, in grey levels (0 to 255).
+
+    Patches overlap by half, so that no change hides on the border between two of them.
+    """
+    import cv2
+
+    difference = np.abs(first - second).mean(axis=0)
+    means = cv2.blur(difference, (PATCH, PATCH), borderType=cv2.BORDER_REPLICATE)
+    half = PATCH // 2
+    return float(means[half::half, half::half].max())
+
+
+class RedundancyFilter:
+    """Finds redundant frames: those that hardly differ from the last encoded frame."""
+
+    def __init__(self, limit: float) -> None:
+        self._limit = limit  # grey levels
+        self._encoded_row = 0
+        self._encoded: Thumbnail | None = None
+
+    def source(self, row: int, image: NDArray[np.uint8]) -> int:
+        """The row whose embedding this frame takes: an earlier row if redundant, else `row`."""
+        current = thumbnail(image)
+        if self._encoded is None or patch_distance(current, self._encoded) > self._limit:
+            self._encoded_row, self._encoded = row, current
+        return self._encoded_row
+
+
+# ---- embedding a study
 
 
 def store_key(
     study: Study, encoder: Encoder, options: EmbedOptions, views: Sequence[View] = (PLAIN, FLIPPED)
 ) -> StoreKey:
-    """The key under which embeddings of a study are stored."""
+    """The key under which the embeddings of a study are stored."""
     return StoreKey(
         backbone=encoder.backbone_hash,
         preprocessing=encoder.preprocessing.hash(),
@@ -152,7 +164,7 @@ def store_key(
 
 
 def _study_hash(numbers: NDArray[np.int64], stamps: NDArray[np.int64]) -> str:
-    """Of numbers and sizes only: a copied study has new times but is the same study."""
+    """Of frame numbers and file sizes only: a copied study has new times but is the same study."""
     digest = hashlib.sha256(numbers.astype("<i8").tobytes())
     digest.update(stamps[:, 0].astype("<i8").tobytes())
     return digest.hexdigest()
@@ -163,59 +175,60 @@ def embed_study(
     encoder: Encoder,
     path: Path,
     options: EmbedOptions | None = None,
-    advance: Callable[[int], None] | None = None,
+    advance: Advance | None = None,
     *,
     views: Sequence[View] = (PLAIN, FLIPPED),
     times: EmbedTimes | None = None,
 ) -> Embeddings:
-    """Embeddings of every frame at `path`: opened if they are there, else made, or gone on with.
+    """Embeddings of every frame, in a store at `path`.
 
-    `advance` hears how many frames were added, first those of an earlier run.
+    A finished store is opened; otherwise it is created or resumed. `advance` is called with the
+    number of frames added since its last call, starting with those of an earlier run.
     """
     options = EmbedOptions() if options is None else options
-    advance = advance or (lambda rows: None)
+    advance = advance or (lambda count: None)
     stamps = study.file_stamps()
     key = store_key(study, encoder, options, views)
     if path.exists():
-        found = open_embeddings(path, key)
-        mended = _mended_row(study, found.record.problems)
-        if mended is not None:
+        embeddings = open_embeddings(path, key)
+        repaired = _repaired_row(study, embeddings.record.problems)
+        if repaired is not None:
             raise ModelError(
                 f"'{path.name}' holds embeddings made with other files of the study (frame "
-                f"{study.numbers[mended]} could not be read then and can be now)",
-                "delete it to make them again, or write to another folder",
+                f"{study.numbers[repaired]} could not be read then and can be now)",
+                "delete it to compute them again, or write to another folder",
             )
-        study.unreadable.update(found.record.problems)
-        advance(len(found))
-        return found
-    store = UnfinishedStore(path, key, study.id, study.numbers, options.chunk)
+        study.unreadable.update(embeddings.record.problems)
+        advance(len(embeddings))
+        return embeddings
+    store = PartialStore(path, key, study.id, study.numbers, options.chunk)
     try:
-        store.begin()
-        mended = _mended_row(study, store.problems)
-        if mended is not None:
-            store.forget_from(mended)
-            store.begin()
+        store.open()
+        repaired = _repaired_row(study, store.problems)
+        if repaired is not None:
+            store.discard_from(repaired)
+            store.open()
         study.unreadable.update(store.problems)
         advance(store.done)
-        work = _Work(study, encoder, options, tuple(views), stamps, times or EmbedTimes())
-        for features, made in work.chunks(store.done):
-            begin = time.perf_counter()
-            store.add(features, made)
-            work.times.writing += time.perf_counter() - begin
+        run = _EmbeddingRun(study, encoder, options, tuple(views), stamps, times or EmbedTimes())
+        for features, chunk in run.chunks(store.done):
+            start = time.perf_counter()
+            store.add(features, chunk)
+            run.times.writing += time.perf_counter() - start
             advance(len(features))
         changed = _changed_row(study, stamps, slice(None))
         if changed is not None:
-            store.forget_from(changed)
+            store.discard_from(changed)
             raise _changed_error(study, changed)
         return store.finish()
     finally:
         store.close()
 
 
-def _mended_row(study: Study, problems: Iterable[int]) -> int | None:
+def _repaired_row(study: Study, problems: Iterable[int]) -> int | None:
     """The first row that could not be read before and can be now.
 
-    Its file may have kept its size, which is all that the key knows of it.
+    Its file may have the same size as before, and the key knows nothing else of it.
     """
     if not study.random_access:
         return None
@@ -226,100 +239,111 @@ def _mended_row(study: Study, problems: Iterable[int]) -> int | None:
 
 
 def _changed_row(study: Study, stamps: NDArray[np.int64], rows: slice) -> int | None:
-    """The first of these rows whose file is not the one it was at the start."""
-    before = stamps[rows] if study.random_access else stamps
-    changed = np.flatnonzero((study.file_stamps(rows) != before).any(axis=1))
+    """The first of these rows whose file is not the one it was at the start of the run."""
+    expected = stamps[rows] if study.random_access else stamps
+    changed = np.flatnonzero((study.file_stamps(rows) != expected).any(axis=1))
     if not changed.size:
         return None
     return int(changed[0]) + (rows.start or 0) if study.random_access else 0
 
 
 def _changed_error(study: Study, row: int) -> StudyError:
-    """Embeddings of half the old and half the new content would pass for a study's."""
-    what = f"frame {study.numbers[row]}" if study.random_access else "the video"
+    """Otherwise a store could hold embeddings of the old content and of the new one."""
+    file = f"frame {study.numbers[row]}" if study.random_access else "the video"
     return StudyError(
-        f"{what} of study {study.id} changed while the study was being read",
+        f"{file} of study {study.id} changed while the study was being read",
         "wait until nothing writes to the study and run again",
     )
 
 
 @dataclass
-class _Work:
-    """One run over a study."""
+class _EmbeddingRun:
+    """Encodes a study chunk by chunk. No chunk depends on another, so any of them can resume."""
 
     study: Study
     encoder: Encoder
     options: EmbedOptions
     views: tuple[View, ...]
-    stamps: NDArray[np.int64]
+    stamps: NDArray[np.int64]  # of all files, at the start of the run
     times: EmbedTimes
 
     def chunks(self, start: int) -> Iterator[tuple[NDArray[np.floating], Chunk]]:
         """Features (rows, views, 512) and the journal's line of every chunk from row `start` on."""
-        size, workers = self.options.chunk, self.options.workers
-        prepared = self.encoder.preprocessing
-        pictures = squares(self.study, start, prepared, workers=workers, ahead=2 * size)
-        with closing(pictures):
+        size = self.options.chunk
+        prepared = prepared_frames(
+            self.study,
+            start,
+            self.encoder.preprocessing,
+            workers=self.options.workers,
+            ahead=2 * size,
+        )
+        with closing(prepared):
             for first in range(start, len(self.study), size):
-                begin = time.perf_counter()
-                taken = list(islice(pictures, min(size, len(self.study) - first)))
-                self.times.waiting += time.perf_counter() - begin
-                changed = _changed_row(self.study, self.stamps, slice(first, first + len(taken)))
+                before = time.perf_counter()
+                frames = list(islice(prepared, min(size, len(self.study) - first)))
+                self.times.waiting += time.perf_counter() - before
+                changed = _changed_row(self.study, self.stamps, slice(first, first + len(frames)))
                 if changed is not None:
                     raise _changed_error(self.study, changed)
-                begin = time.perf_counter()
-                yield self._embedded(first, taken, begin)
+                before = time.perf_counter()
+                embedded = self._embed_chunk(first, frames)
+                self.times.encoding += time.perf_counter() - before
+                yield embedded
 
-    def _embedded(
-        self, first: int, taken: list[Square], begin: float
+    def _embed_chunk(
+        self, first: int, frames: list[PreparedFrame]
     ) -> tuple[NDArray[np.floating], Chunk]:
-        source, probes = self._sources(first, taken)
-        rows = first + np.arange(len(taken))
-        own = np.flatnonzero(source == rows)
-        features = np.full((len(taken), len(self.views), FEATURES), np.nan, np.float32)
-        if own.size:
-            pixels = [taken[i].pixels for i in own]
-            chosen = np.stack([p for p in pixels if p is not None])
-            features[own] = self._encoded(chosen, self.study.numbers[rows[own]])
-        twins = np.flatnonzero((source != rows) & (source != UNREADABLE))
-        features[twins] = features[source[twins] - first]
-        with np.errstate(over="ignore"):  # infinities are looked for next
+        """The chunk that starts at row `first`."""
+        source, probes = self._sources(first, frames)
+        rows = first + np.arange(len(frames))
+        encoded = np.flatnonzero(source == rows)
+        features = np.full((len(frames), len(self.views), FEATURES), np.nan, np.float32)
+        if encoded.size:
+            images = [frames[i].image for i in encoded]
+            batch = np.stack([image for image in images if image is not None])
+            features[encoded] = self._encode_views(batch, self.study.numbers[rows[encoded]])
+        redundant = np.flatnonzero((source != rows) & (source != UNREADABLE))
+        features[redundant] = features[source[redundant] - first]
+        with np.errstate(over="ignore"):  # `_require_finite` looks for infinities
             stored = features.astype(self.options.precision)
         self._require_finite(features, stored, first, source != UNREADABLE)
-        problems = {s.number: s.problem or "unreadable" for s in taken if s.pixels is None}
-        self.times.rows += len(taken)
-        self.times.encoded += own.size * len(self.views)
-        self.times.encoding += time.perf_counter() - begin
+        problems = {f.number: f.problem or "unreadable" for f in frames if f.image is None}
+        self.times.rows += len(frames)
+        self.times.encoded += encoded.size * len(self.views)
         return stored, make_chunk(stored, source.tolist(), problems, probes)
 
-    def _sources(self, first: int, taken: list[Square]) -> tuple[NDArray[np.int64], list[Probe]]:
-        """For each frame the row whose embedding it takes. Chunks do not depend on each other."""
+    def _sources(
+        self, first: int, frames: list[PreparedFrame]
+    ) -> tuple[NDArray[np.int64], list[Probe]]:
+        """For each frame the row whose embedding it takes, and the redundant rows to probe."""
         limit = self.options.redundancy
-        twins = None if limit is None else Twins(limit)
-        source = np.full(len(taken), UNREADABLE, dtype=np.int64)
+        redundancy = None if limit is None else RedundancyFilter(limit)
+        source = np.full(len(frames), UNREADABLE, dtype=np.int64)
         probes: list[Probe] = []
-        for place, square in enumerate(taken):
-            if square.pixels is None:
+        for index, frame in enumerate(frames):
+            if frame.image is None:
                 continue
-            row = first + place
-            source[place] = row if twins is None else twins.twin(row, square.pixels)
-            if source[place] != row and row % _PROBE_EVERY == 0:
-                probes.append(Probe(row=row, twin=int(source[place])))
-                source[place] = row
+            row = first + index
+            source[index] = row if redundancy is None else redundancy.source(row, frame.image)
+            if source[index] != row and row % _PROBE_INTERVAL == 0:
+                probes.append(Probe(row=row, twin=int(source[index])))
+                source[index] = row
         return source, probes
 
-    def _encoded(self, chosen: Squares, frames: NDArray[np.int64]) -> Features:
-        """(n, views, 512). Batches never reach beyond a chunk: a run that goes on makes the same.
+    def _encode_views(self, images: ImageBatch, frames: NDArray[np.int64]) -> Features:
+        """Features (n, views, 512) of images with these frame numbers.
 
-        Each view is encoded on its own, so that a picture's neighbours in a batch are of its kind.
+        Batches never reach beyond a chunk, so a resumed run forms the same batches. Each view is
+        encoded on its own, so that all images of a batch are of one kind.
         """
         batch = self.encoder.batch
-        made = np.empty((len(chosen), len(self.views), FEATURES), np.float32)
-        for place, view in enumerate(self.views):
-            for start in range(0, len(chosen), batch):
+        features = np.empty((len(images), len(self.views), FEATURES), np.float32)
+        for index, view in enumerate(self.views):
+            for start in range(0, len(images), batch):
                 part = slice(start, start + batch)
-                made[part, place] = self.encoder.encode(view.change(chosen[part], frames[part]))
-        return made
+                changed = view.change(images[part], frames[part])
+                features[part, index] = self.encoder.encode(changed)
+        return features
 
     def _require_finite(
         self,
@@ -328,18 +352,21 @@ class _Work:
         first: int,
         readable: NDArray[np.bool_],
     ) -> None:
+        """Refuse a chunk with NaN or infinities, before or after conversion to `precision`."""
         bad = np.flatnonzero(readable & ~np.isfinite(stored).all(axis=(1, 2)))
         if not bad.size:
             return
-        one, last = self.study.numbers[first + bad[0]], self.study.numbers[first + bad[-1]]
-        where = f"frames {one} to {last}" if last != one else f"frame {one}"
+        numbers = self.study.numbers[first + bad]
+        frames = f"frame {numbers[0]}"
+        if bad.size > 1:
+            frames = f"frames {numbers[0]} to {numbers[-1]}"
         if np.isfinite(features[bad]).all():
             raise ModelError(
-                f"embeddings of {where} of study {self.study.id} are too large for float16",
+                f"embeddings of {frames} of study {self.study.id} are too large for float16",
                 "store them as float32",
             )
         raise ModelError(
-            f"the encoder ({self.encoder.runtime}) gave no finite embedding for {where} of study "
+            f"the encoder ({self.encoder.runtime}) gave no finite embedding for {frames} of study "
             f"{self.study.id}",
             "try `--runtime exact`; if that fails too, the model's weights are damaged",
         )

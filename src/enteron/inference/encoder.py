@@ -1,4 +1,4 @@
-"""What encodes: one interface for torch and for every faster runtime."""
+"""The encoder interface: a backbone in some runtime, from a batch of images to embeddings."""
 
 from typing import Protocol
 
@@ -8,47 +8,50 @@ from numpy.typing import NDArray
 from enteron.errors import ModelError
 from enteron.model.preprocessing import Preprocessing
 
-Squares = NDArray[np.uint8]  # (n, 3, size, size) RGB, as `Preprocessing.square` makes them
-Features = NDArray[np.float32]  # (n, 512)
+ImageBatch = NDArray[np.uint8]
+"""(n, 3, size, size) RGB, as `Preprocessing.resize_and_crop` returns them."""
+
+Features = NDArray[np.float32]
+"""(n, 512), one embedding per image."""
 
 
 class Encoder(Protocol):
-    """A backbone ready to run. Normalisation is part of it, so that pictures travel as bytes."""
+    """A backbone ready to run. It normalises its own input, so images travel as bytes."""
 
     @property
     def runtime(self) -> str:
-        """Which runtime and precision: `torch`, `onnx`, `onnx-int8`; part of a store's key."""
+        """Runtime and precision: `torch`, `onnx`, `onnx-int8`; part of a store's key."""
         ...
 
     @property
     def batch(self) -> int:
-        """Images a call that it runs well with. Embeddings may depend on it in the last bit."""
+        """Images per call at which it runs well. It may change the last bit of an embedding."""
         ...
 
     @property
     def backbone_hash(self) -> str:
-        """Of the weights that were loaded, before any quantisation."""
+        """Hash of the weights as loaded, before any quantisation."""
         ...
 
     @property
     def preprocessing(self) -> Preprocessing:
-        """What it expects of pictures."""
+        """What it expects of images."""
         ...
 
-    def encode(self, squares: Squares) -> Features:
-        """Squares (n, 3, size, size) uint8 to embeddings (n, 512); any n, also below `batch`."""
+    def encode(self, images: ImageBatch) -> Features:
+        """Images (n, 3, size, size), uint8, to embeddings (n, 512), for any n."""
         ...
 
 
-def whole_squares(squares: Squares, preprocessing: Preprocessing) -> Squares:
-    """uint8 squares (n, 3, size, size) in plain memory order, whatever view they came as.
+def require_image_batch(images: ImageBatch, preprocessing: Preprocessing) -> ImageBatch:
+    """The images in contiguous memory; refuse another shape or type.
 
-    Flipped views and channels-last memory would reach other kernels, with other last bits.
+    Flipped views and channels-last memory would run other kernels, with other last bits.
     """
     size = preprocessing.size
-    if squares.dtype != np.uint8 or squares.ndim != 4 or squares.shape[1:] != (3, size, size):
+    if images.dtype != np.uint8 or images.ndim != 4 or images.shape[1:] != (3, size, size):
         raise ModelError(
-            f"the encoder got an array of shape {squares.shape} and type {squares.dtype}",
-            f"give uint8 squares (n, 3, {size}, {size}) as `Preprocessing.square` makes them",
+            f"the encoder got an array of shape {images.shape} and type {images.dtype}",
+            f"give uint8 images (n, 3, {size}, {size}) from `Preprocessing.resize_and_crop`",
         )
-    return np.ascontiguousarray(squares)
+    return np.ascontiguousarray(images)

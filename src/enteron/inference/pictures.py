@@ -1,4 +1,4 @@
-"""The pictures of a study as an encoder wants them, decoded and resized ahead of it."""
+"""The frames of a study as images for an encoder, decoded and resized ahead of it in threads."""
 
 import queue
 import threading
@@ -6,82 +6,85 @@ from collections.abc import Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
-import torch
+import numpy as np
+from numpy.typing import NDArray
 
-from enteron.inference.encoder import Squares
 from enteron.model.preprocessing import Preprocessing
 from enteron.study.study import Frame, Study
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Square:
-    """One frame, resized; or the reason why there is none."""
+class PreparedFrame:
+    """One frame, resized and cropped; or the reason why it could not be read."""
 
     number: int
-    pixels: Squares | None  # (3, size, size)
+    image: NDArray[np.uint8] | None  # (3, size, size) RGB
     problem: str | None
 
 
-def squares(
+def prepare_frame(frame: Frame, preprocessing: Preprocessing) -> PreparedFrame:
+    """Resize and crop one decoded frame."""
+    import torch  # here, so that a store can be opened without torch
+
+    if frame.image is None:
+        return PreparedFrame(frame.number, None, frame.problem)
+    picture = torch.from_numpy(frame.image).permute(2, 0, 1).unsqueeze(0)
+    image = preprocessing.resize_and_crop(picture)[0].contiguous().numpy()
+    return PreparedFrame(frame.number, image, None)
+
+
+def prepared_frames(
     study: Study, start: int, preprocessing: Preprocessing, *, workers: int = 2, ahead: int = 128
-) -> Generator[Square, None, None]:
-    """Every frame from row `start` on, in order, with about `ahead` of them held in memory."""
+) -> Generator[PreparedFrame, None, None]:
+    """Every frame from row `start` on, in order; about `ahead` of them are held in memory."""
     pool = ThreadPoolExecutor(workers, thread_name_prefix="enteron-pictures")
-    made: queue.Queue[Future[Square] | None] = queue.Queue(ahead)
+    pending: queue.Queue[Future[PreparedFrame] | None] = queue.Queue(ahead)
     stopped = threading.Event()
 
     def produce() -> None:
         try:
-            for future in _submitted(pool, study, start, preprocessing):
-                made.put(future)
+            for future in _submit_frames(pool, study, start, preprocessing):
+                pending.put(future)
                 if stopped.is_set():
                     return
-            made.put(None)
-        except BaseException as error:  # handed on to whoever waits for the next picture
-            failed: Future[Square] = Future()
+            pending.put(None)  # the end of the study
+        except BaseException as error:  # raised again in the consumer
+            failed: Future[PreparedFrame] = Future()
             failed.set_exception(error)
-            made.put(failed)
+            pending.put(failed)
 
     producer = threading.Thread(target=produce, name="enteron-study", daemon=True)
     producer.start()
     try:
-        while (future := made.get()) is not None:
+        while (future := pending.get()) is not None:
             yield future.result()
     finally:
         stopped.set()
-        while producer.is_alive():  # it may be waiting for a place in the queue
-            _drain(made)
+        while producer.is_alive():  # it may be blocked on a full queue
+            _drain(pending)
             producer.join(0.01)
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _submitted(
+def _submit_frames(
     pool: ThreadPoolExecutor, study: Study, start: int, preprocessing: Preprocessing
-) -> Iterator["Future[Square]"]:
-    """One future a frame.
+) -> Iterator["Future[PreparedFrame]"]:
+    """One future per frame.
 
-    Files are read in the pool; a video comes out in order, decoded by threads of its own, and only
-    the resizing is left to the pool.
+    Files are decoded and resized in the pool. A video is decoded in order by threads of its own,
+    and the pool only resizes.
     """
     if study.random_access:
         for number in study.numbers[start:].tolist():
-            yield pool.submit(lambda n: square_of(study.frame(n), preprocessing), number)
+            yield pool.submit(lambda n: prepare_frame(study.frame(n), preprocessing), number)
     else:
         for frame in study.frames(start):
-            yield pool.submit(square_of, frame, preprocessing)
+            yield pool.submit(prepare_frame, frame, preprocessing)
 
 
-def square_of(frame: Frame, preprocessing: Preprocessing) -> Square:
-    """One frame, resized as the preprocessing asks."""
-    if frame.image is None:
-        return Square(frame.number, None, frame.problem)
-    picture = torch.from_numpy(frame.image).permute(2, 0, 1).unsqueeze(0)
-    return Square(frame.number, preprocessing.square(picture)[0].contiguous().numpy(), None)
-
-
-def _drain(made: "queue.Queue[Future[Square] | None]") -> None:
+def _drain(pending: "queue.Queue[Future[PreparedFrame] | None]") -> None:
     while True:
         try:
-            made.get_nowait()
+            pending.get_nowait()
         except queue.Empty:
             return

@@ -1,6 +1,6 @@
-"""Stored embeddings to probabilities: windows through the head, both flips, their mean."""
+"""From stored embeddings to probabilities: windows through the head, averaged over both flips."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,18 +13,10 @@ from enteron.inference.store import Embeddings
 from enteron.labels import LABELS
 from enteron.model.network import Network
 from enteron.model.preprocessing import window_rows
+from enteron.progress import Advance
 from enteron.types import FrameAxis, Scores
 
 _BLOCK = 4096  # windows at a time: some 100 MB of intermediate values
-
-
-@dataclass(frozen=True)
-class ProbeEffect:
-    """What taking a twin's embedding does to scores, seen on frames that were encoded anyway."""
-
-    frames: int
-    mean: float  # mean absolute difference over frames and labels
-    largest: float
 
 
 def score_study(
@@ -34,30 +26,71 @@ def score_study(
     flips: bool = True,
     times: NDArray[np.float64] | None = None,
     frames_per_row: float | None = None,
-    advance: Callable[[int], None] | None = None,
+    advance: Advance | None = None,
 ) -> Scores:
-    """Probabilities of every readable frame, as the network gives them, before calibration.
+    """Probabilities of every readable frame, before calibration.
 
-    With `flips` the mean of the sigmoids of a clip and of its mirror image (decision 19). Windows
-    reach over readable frames only: an unreadable one is as if it had not been stored.
+    With `flips`, the mean of the sigmoids of a clip and of its mirror image (decision 19). Windows
+    consist of readable frames only, as if unreadable ones had not been stored. `times` are the
+    seconds of all rows, readable or not.
     """
     rows = embeddings.readable
     if not rows.size:
         raise ModelError(f"study {embeddings.record.study} has no readable frame", "copy it again")
-    views = [embeddings.view(view.name) for view in ((PLAIN, FLIPPED) if flips else (PLAIN,))]
-    options = network.options
-    windows = window_rows(rows.size, options.neighbour_step, options.frames)
-    values = np.empty((rows.size, len(LABELS)), np.float32)
+    views = _view_indices(embeddings, flips)
+    windows = _windows(network, rows.size)
+    probabilities = np.empty((rows.size, len(LABELS)), np.float32)
     for start in range(0, rows.size, _BLOCK):
-        part = windows[start : start + _BLOCK]
-        first = int(part.min())  # a window looks back, never ahead
-        taken = np.asarray(embeddings.features[rows[first : start + len(part)]])
-        values[start : start + len(part)] = _probabilities(network, taken, views, part - first)
+        block = windows[start : start + _BLOCK]
+        stop = start + len(block)
+        first = int(block.min())  # a window looks back, never ahead
+        features = np.asarray(embeddings.features[rows[first:stop]])
+        probabilities[start:stop] = _probabilities(network, features, views, block - first)
         if advance is not None:
-            advance(len(part))
+            advance(len(block))
     axis = FrameAxis(embeddings.frames[rows])
-    known = None if times is None else times[rows]
-    return Scores(embeddings.record.study, axis, values, known, frames_per_row)
+    readable_times = None if times is None else times[rows]
+    return Scores(embeddings.record.study, axis, probabilities, readable_times, frames_per_row)
+
+
+@dataclass(frozen=True)
+class ProbeEffect:
+    """What redundancy does to scores, measured on redundant frames that were encoded anyway."""
+
+    frames: int
+    mean: float  # mean absolute difference over frames and labels
+    largest: float
+
+
+def probe_effect(
+    network: Network, embeddings: Embeddings, scores: Scores, *, flips: bool = True
+) -> ProbeEffect | None:
+    """How far scores would have moved if the probed frames had not been encoded."""
+    probes = embeddings.record.probes
+    if not probes:
+        return None
+    rows = embeddings.readable
+    positions = np.searchsorted(rows, [probe.row for probe in probes])
+    windows = _windows(network, rows.size)[positions]
+    # Every probe gets its own copy of its window, with the source's features for its last frame.
+    features = np.asarray(embeddings.features[rows[windows]])  # (probes, frames, views, 512)
+    features[:, -1] = embeddings.features[[probe.twin for probe in probes]]
+    probabilities = _probabilities(
+        network,
+        features.reshape(-1, *features.shape[2:]),
+        _view_indices(embeddings, flips),
+        np.arange(windows.size).reshape(windows.shape),
+    )
+    difference = np.abs(probabilities - scores.values[positions])
+    return ProbeEffect(len(probes), float(difference.mean()), float(difference.max()))
+
+
+def _view_indices(embeddings: Embeddings, flips: bool) -> list[int]:
+    return [embeddings.view(view.name) for view in ((PLAIN, FLIPPED) if flips else (PLAIN,))]
+
+
+def _windows(network: Network, count: int) -> NDArray[np.int64]:
+    return window_rows(count, network.options.neighbour_step, network.options.frames)
 
 
 def _probabilities(
@@ -66,35 +99,15 @@ def _probabilities(
     views: Sequence[int],
     windows: NDArray[np.int64],
 ) -> NDArray[np.float32]:
-    """Mean over views of the sigmoid, (windows, 17), from features (rows, views, 512)."""
-    where = next(network.head_parameters()).device
-    rows = torch.from_numpy(windows).to(where)
+    """Mean over views of the sigmoids (windows, 17), from features (rows, views, 512)."""
+    device = next(network.head_parameters()).device
+    rows = torch.from_numpy(windows).to(device)
     total: torch.Tensor | None = None
     with torch.inference_mode():
         for view in views:
-            taken = torch.from_numpy(np.ascontiguousarray(features[:, view], np.float32)).to(where)
-            found = network.read_study(taken, rows).logits.sigmoid()
-            total = found if total is None else total + found
+            embeddings = np.ascontiguousarray(features[:, view], np.float32)
+            outputs = network.classify_study(torch.from_numpy(embeddings).to(device), rows)
+            probabilities = outputs.logits.sigmoid()
+            total = probabilities if total is None else total + probabilities
     assert total is not None
     return (total / len(views)).cpu().numpy()
-
-
-def probe_effect(
-    network: Network, embeddings: Embeddings, scores: Scores, *, flips: bool = True
-) -> ProbeEffect | None:
-    """How far scores would have moved, had the probed frames taken their twins' embeddings."""
-    probes = embeddings.record.probes
-    if not probes:
-        return None
-    rows = embeddings.readable
-    views = [embeddings.view(view.name) for view in ((PLAIN, FLIPPED) if flips else (PLAIN,))]
-    options = network.options
-    places = np.searchsorted(rows, [probe.row for probe in probes])
-    windows = window_rows(rows.size, options.neighbour_step, options.frames)[places]
-    # Each probe gets rows of its own: the frames of its window, the last one being the twin's.
-    taken = np.asarray(embeddings.features[rows[windows]])  # (probes, frames, views, 512)
-    taken[:, -1] = embeddings.features[[probe.twin for probe in probes]]
-    own = np.arange(windows.size).reshape(windows.shape)
-    found = _probabilities(network, taken.reshape(-1, *taken.shape[2:]), views, own)
-    difference = np.abs(found - scores.values[places])
-    return ProbeEffect(len(probes), float(difference.mean()), float(difference.max()))

@@ -1,4 +1,4 @@
-"""torch as it is: the reference that every other runtime is measured against."""
+"""The torch runtimes: eager fp32 (the exact reference), dynamic int8, and compiled CUDA."""
 
 import copy
 import warnings
@@ -10,15 +10,26 @@ import torch
 from torch import nn
 
 from enteron.errors import EnteronError
-from enteron.inference.encoder import Features, Squares, whole_squares
+from enteron.inference.encoder import Features, ImageBatch, require_image_batch
 from enteron.model.backbones import Backbone
 from enteron.model.options import FEATURES
 
 
-class TorchEncoder:
-    """Eager torch in fp32 on the CPU. Exact: what `Backbone.forward` computes, and nothing else.
+@contextmanager
+def torch_threads(count: int) -> Iterator[None]:
+    """Set torch's number of threads, which is global to the process, and restore it afterwards."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
-    The backbone is put into evaluation mode; it must not change while the encoder is used.
+
+class TorchEncoder:
+    """Eager torch in fp32 on the CPU: exactly what `Backbone.forward` computes.
+
+    The backbone is put into evaluation mode and must not change while the encoder is in use.
     """
 
     runtime = "torch"
@@ -30,38 +41,27 @@ class TorchEncoder:
         self._network: nn.Module = backbone.eval()
         self._threads = threads
 
-    def encode(self, squares: Squares) -> Features:
-        """Squares (n, 3, size, size) uint8 to embeddings (n, 512), `batch` pictures at a time."""
-        squares = whole_squares(squares, self.preprocessing)
-        features = np.empty((len(squares), FEATURES), np.float32)
+    def encode(self, images: ImageBatch) -> Features:
+        """Images (n, 3, size, size), uint8, to embeddings (n, 512), `batch` images at a time."""
+        images = require_image_batch(images, self.preprocessing)
+        features = np.empty((len(images), FEATURES), np.float32)
         with torch_threads(self._threads), torch.inference_mode():
-            for start in range(0, len(squares), self.batch):
+            for start in range(0, len(images), self.batch):
                 rows = slice(start, start + self.batch)
-                images = self.preprocessing.normalise(torch.from_numpy(squares[rows]))
-                features[rows] = self._network(images).numpy()
+                inputs = self.preprocessing.normalise(torch.from_numpy(images[rows]))
+                features[rows] = self._network(inputs).numpy()
         return features
 
 
-@contextmanager
-def torch_threads(count: int) -> Iterator[None]:
-    """One number of threads holds for all of torch in a process: set it, and put it back."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
 class TorchInt8Encoder(TorchEncoder):
-    """Linear layers in int8, the rest in fp32; reproducible as long as batches are the same."""
+    """Linear layers in int8, the rest in fp32; reproducible only with the same batches."""
 
     runtime = "torch-int8"
 
     def __init__(self, backbone: Backbone, threads: int) -> None:
         super().__init__(backbone, threads)
         with warnings.catch_warnings():
-            # torch calls this deprecated in favour of another package; it is still there and works.
+            # torch deprecates this in favour of another package; it still works.
             warnings.simplefilter("ignore", DeprecationWarning)
             warnings.simplefilter("ignore", UserWarning)
             try:
@@ -75,11 +75,11 @@ class TorchInt8Encoder(TorchEncoder):
                 ) from error
 
 
-PRECISIONS = {"cuda-fp16": torch.float16, "cuda-bf16": torch.bfloat16}
+CUDA_PRECISIONS = {"cuda-fp16": torch.float16, "cuda-bf16": torch.bfloat16}
 
 
 class CudaEncoder:
-    """A compiled encoder under autocast; every batch has the same shape, so it compiles once."""
+    """A compiled backbone under autocast. Batches are padded to one shape: it compiles once."""
 
     batch = 64
 
@@ -92,19 +92,19 @@ class CudaEncoder:
         self.runtime = runtime
         self.backbone_hash = backbone.hash()
         self.preprocessing = backbone.spec.preprocessing
-        self._precision = PRECISIONS[runtime]
+        self._precision = CUDA_PRECISIONS[runtime]
         self._network = torch.compile(copy.deepcopy(backbone).eval().cuda())
 
-    def encode(self, squares: Squares) -> Features:
-        """Squares (n, 3, size, size) uint8 to embeddings (n, 512), `batch` pictures at a time."""
-        squares = whole_squares(squares, self.preprocessing)
-        features = np.empty((len(squares), FEATURES), np.float32)
-        for start in range(0, len(squares), self.batch):
-            given = squares[start : start + self.batch]
-            filled = np.zeros((self.batch, *given.shape[1:]), np.uint8)
-            filled[: len(given)] = given
-            images = self.preprocessing.normalise(torch.from_numpy(filled).cuda())
+    def encode(self, images: ImageBatch) -> Features:
+        """Images (n, 3, size, size), uint8, to embeddings (n, 512), `batch` images at a time."""
+        images = require_image_batch(images, self.preprocessing)
+        features = np.empty((len(images), FEATURES), np.float32)
+        for start in range(0, len(images), self.batch):
+            part = images[start : start + self.batch]
+            padded = np.zeros((self.batch, *part.shape[1:]), np.uint8)
+            padded[: len(part)] = part
+            inputs = self.preprocessing.normalise(torch.from_numpy(padded).cuda())
             with torch.inference_mode(), torch.autocast("cuda", self._precision):
-                encoded = self._network(images)
-            features[start : start + len(given)] = encoded[: len(given)].float().cpu().numpy()
+                outputs = self._network(inputs)
+            features[start : start + len(part)] = outputs[: len(part)].float().cpu().numpy()
         return features

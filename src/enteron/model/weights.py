@@ -1,4 +1,7 @@
-"""Tensors from files, and whether they are the ones a network expects. Never pickled objects."""
+"""Weights: named tensors from files, checked against those that a network expects.
+
+Pickled objects are never loaded.
+"""
 
 import hashlib
 import pickle
@@ -15,7 +18,7 @@ Weights = Mapping[str, torch.Tensor]
 
 
 def read_weights(path: Path) -> dict[str, torch.Tensor]:
-    """Named tensors of a safetensors file, or of a torch file that holds nothing but tensors."""
+    """Named tensors of a safetensors file, or of a torch file that contains only tensors."""
     if not path.is_file():
         raise ModelError(f"'{path.name}' is missing", "copy it into the folder")
     if path.suffix == ".safetensors":
@@ -23,13 +26,13 @@ def read_weights(path: Path) -> dict[str, torch.Tensor]:
             return load_file(path)
         except SafetensorError as error:
             raise ModelError(
-                f"'{path.name}' is not a whole safetensors file ({error})", "copy it again"
+                f"'{path.name}' is not a complete safetensors file ({error})", "copy it again"
             ) from error
     try:
         stored = torch.load(path, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
         raise ModelError(
-            f"'{path.name}' is damaged, or holds objects other than tensors",
+            f"'{path.name}' is damaged, or contains objects other than tensors",
             "copy it again, or convert it to safetensors where it was made; "
             "enteron never unpickles objects",
         ) from error
@@ -37,7 +40,7 @@ def read_weights(path: Path) -> dict[str, torch.Tensor]:
 
 
 def _named_tensors(stored: object, file: str) -> dict[str, torch.Tensor]:
-    """The tensors of a checkpoint, without the wrappings that training programs add."""
+    """The tensors of a checkpoint, without an outer `state_dict` table or `module.` prefixes."""
     if isinstance(stored, dict) and isinstance(stored.get("state_dict"), dict):
         stored = stored["state_dict"]
     if not isinstance(stored, dict) or not all(
@@ -49,20 +52,20 @@ def _named_tensors(stored: object, file: str) -> dict[str, torch.Tensor]:
     return stored
 
 
-def check_weights(found: Weights, wanted: Weights, file: str, remedy: str) -> None:
-    """Refuse the first tensor that is missing, unknown or of another shape, by its name."""
-    for name, tensor in wanted.items():
-        if name not in found:
+def check_weights(weights: Weights, expected: Weights, file: str, remedy: str) -> None:
+    """Refuse weights with a tensor missing, unknown or of another shape; the message names it."""
+    for name, tensor in expected.items():
+        if name not in weights:
             raise ModelError(f"'{file}' has no tensor '{name}'", remedy)
-        if found[name].shape != tensor.shape:
+        if weights[name].shape != tensor.shape:
             raise ModelError(
-                f"'{name}' in '{file}' has shape {tuple(found[name].shape)} where "
+                f"'{name}' in '{file}' has shape {tuple(weights[name].shape)} where "
                 f"{tuple(tensor.shape)} is needed",
                 remedy,
             )
-    unknown = next((name for name in found if name not in wanted), None)
+    unknown = next((name for name in weights if name not in expected), None)
     if unknown is not None:
-        raise ModelError(f"'{file}' has a tensor '{unknown}' that nothing uses", remedy)
+        raise ModelError(f"'{file}' has a tensor '{unknown}' that the network does not use", remedy)
 
 
 def weights_hash(weights: Weights) -> str:

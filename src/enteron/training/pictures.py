@@ -63,8 +63,8 @@ class ImageCache:
         image = self.study.frame(int(self.study.numbers[row])).image
         if image is None:
             return None
-        batch = torch.from_numpy(image).permute(2, 0, 1).unsqueeze(0)
-        return self._preprocessing.square(batch)[0].contiguous()
+        picture = torch.from_numpy(image).permute(2, 0, 1).unsqueeze(0)
+        return self._preprocessing.resize_and_crop(picture)[0].contiguous()
 
     def _open(self, path: Path) -> tuple[NDArray[np.uint32], NDArray[np.uint8]]:
         """Checksums and pixels, memory-mapped; the sparse file takes up space as it is filled."""
