@@ -48,7 +48,8 @@ from enteron.types import Annotation, Scores
 
 if TYPE_CHECKING:
     from enteron.folders.model import ModelRecord
-    from enteron.inference.encoder import Encoder, ImageBatch
+    from enteron.inference.embed import Embeddings
+    from enteron.inference.encoder import Encoder, Squares
     from enteron.inference.score import ProbeEffect
     from enteron.model.network import Network
     from enteron.model.preprocessing import Preprocessing
@@ -77,59 +78,6 @@ class ReadOptions(Options):
 
     mask_text: bool = True
     """Remove what the recorder wrote into the pictures of the report."""
-
-
-class Progress(Protocol):
-    """Whoever watches a reading."""
-
-    def stage(self, name: str, total: int) -> AbstractContextManager[Callable[[int], None]]:
-        """A stage of so many frames; the value it gives hears how many are done."""
-        ...
-
-
-class Silent:
-    """Nobody watches."""
-
-    @contextmanager
-    def stage(self, name: str, total: int) -> Iterator[Callable[[int], None]]:
-        yield lambda done: None
-
-
-@dataclass(frozen=True)
-class Reading:
-    """What was found in a study."""
-
-    study: str
-    folder: Path
-    scores: Scores  # of every readable frame, as the model gave them
-    events: list[DecodedEvent]
-    run: dict[str, Any]  # as in run.json
-    redundancy: "ProbeEffect | None" = None  # what skipping redundant frames did to scores
-
-    @property
-    def report(self) -> Path:
-        """The page."""
-        return self.folder / "report.html"
-
-    @property
-    def annotation(self) -> Annotation:
-        """The events as the official file holds them."""
-        return to_annotation(self.study, Unit.FRAME, self.events, cut=self.cut)
-
-    @property
-    def cut(self) -> bool:
-        """Whether the official file is cut at every change of the label set."""
-        return self.run["options"]["cut"]
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """Events by label, the commonest first."""
-        return dict(Counter(event.label for event in self.events).most_common())
-
-    @property
-    def seconds(self) -> dict[str, float]:
-        """Seconds of each stage."""
-        return self.run["timings"]
 
 
 def read(
@@ -234,15 +182,15 @@ class Reader:
         return getattr(self.calibration, self.decoding.calibration)
 
 
-def _samples(study: Study, preprocessing: "Preprocessing") -> "ImageBatch | None":
-    """A few pictures of the study itself, spread over it; none when those cannot be read."""
+def _trial_images(study: Study, preprocessing: "Preprocessing") -> "Squares | None":
+    """A few frames spread over the study; None when none of them can be read."""
     import numpy as np
 
-    from enteron.inference.pictures import prepare_frame
+    from enteron.inference.pictures import square_of
 
-    rows = np.linspace(0, len(study) - 1, 2 + _SAMPLES).astype(int)[1:-1]
-    frames = [prepare_frame(study.frame(int(study.numbers[r])), preprocessing) for r in rows]
-    images = [frame.image for frame in frames if frame.image is not None]
+    rows = np.linspace(0, len(study) - 1, 2 + _TRIAL_FRAMES).astype(int)[1:-1]
+    prepared = [square_of(study.frame(int(study.numbers[row])), preprocessing) for row in rows]
+    images = [frame.pixels for frame in prepared if frame.pixels is not None]
     return np.stack(images) if images else None
 
 

@@ -53,9 +53,9 @@ def read(
     report.html and run.json. A killed run resumes when it is started again.
     Example: [bold]enteron read study.mp4 --model model[/bold]
     """
-    from enteron.inference.embed import REDUNDANCY_LIMIT
-    from enteron.phantom.time_scale import frames_per_row_of
-    from enteron.reading import Reader, ReadOptions, studies_under, write_together
+    from enteron.cli.console import RichProgress
+    from enteron.inference.embed import LIMIT
+    from enteron.reading import Reader, ReadOptions, studies_under, write_joint_submission
     from enteron.study import open_study
 
     studies = studies_under(study)
@@ -66,7 +66,7 @@ def read(
         preset=preset.value,
         tta=tta,
         runtime=runtime,
-        redundancy=REDUNDANCY_LIMIT if skip_redundant else None,
+        redundancy=LIMIT if skip_redundant else None,
         mask_text=not device_text,
     )
     reader = Reader(model, options)
