@@ -44,7 +44,7 @@ def synthetic_study(frames: int, *, video: bool = False, seed: int = 3) -> Synth
     folder = root / plan.folder
     if video:
         folder = folder.with_name(folder.name + ".mp4")
-    return SyntheticStudy(folder, plan.table.values, plan.timeline.compression)
+    return SyntheticStudy(folder, plan.table.values, plan.timeline.frames_per_row)
 
 
 def fit_head(

@@ -57,7 +57,7 @@ class StudyReader:
         """Scores, events, and the share of redundant frames."""
         path = self.folder / f"{encoder.runtime}-{limit}.npy"
         embeddings = embed_study(self.study, encoder, path, EmbedOptions(redundancy=limit))
-        scores = score_study(self.network, embeddings, frames_per_row=self.frames_per_row)
+        scores = score_study(self.network, embeddings, frames_per_row=self.study.frames_per_row)
         events = decode(scores, PRESETS["transit"], load_priors(), self.calibration)
         return scores, events, embeddings.redundant / len(embeddings)
 
@@ -79,14 +79,11 @@ def main() -> None:
     for name in arguments.runtimes:
         ways[f"{name}, redundancy"] = (ways[name][0], REDUNDANCY_LIMIT)
     comparisons = {name: Comparison() for name in ways}
-    entries = list(find_studies(arguments.root).items())[: arguments.studies]
-    frames_per_row = read_frames_per_row(arguments.root)
+    entries = list(find_studies(arguments.root).values())[: arguments.studies]
     total = 0
     for entry in entries:
         with entry.open() as study, tempfile.TemporaryDirectory() as folder:
-            reader = StudyReader(
-                study, network, calibration, frames_per_row.get(name), Path(folder)
-            )
+            reader = StudyReader(study, network, calibration, Path(folder))
             exact_scores, exact_events, _ = reader.read(reference, None)
             total += len(exact_events)
             for way, (encoder, limit) in ways.items():

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from benchmarks._timing import timed
 from enteron.decode.events import DecodedEvent
-from enteron.folders.reading import write_reading, write_run
+from enteron.folders.reading import RunRecord, write_events
 from enteron.labels import COLUMN, FINDINGS, LABELS, REGIONS
 from enteron.phantom.dataset import PhantomOptions, StudyPlan
 from enteron.priors import load_priors
@@ -26,7 +26,7 @@ from enteron.report import write_report
 from enteron.report.pictures import choose_pictures, save_pictures
 from enteron.study import Frame, Study
 from enteron.study.study import RGB
-from enteron.types import FrameAxis, Scores, Unit
+from enteron.types import FrameAxis, Scores
 from tests.browser import Browser, chromium
 
 PICTURES = 60  # distinct ones, which the study repeats
@@ -49,8 +49,10 @@ def measure(folder: Path, frames: int, findings: int) -> None:
     scores, events = simulated_reading(frames, findings)
     columns = {label: scores.values[:, column] for column, label in enumerate(LABELS)}
     pl.DataFrame({"frame": scores.axis.frames, **columns}).write_parquet(folder / "scores.parquet")
-    write_reading(folder, scores, Unit.FRAME, events, cut=False)
-    write_run(folder, {"study": "bench", "rows": frames, "rate": 4.0, "rate_note": "as stated"})
+    write_events(folder, scores, events, cut=False)
+    RunRecord.parse({"study": "bench", "rows": frames, "rate": 4.0, "rate_note": "as stated"}).save(
+        folder
+    )
     study = RepeatingStudy(frames)
     choice = choose_pictures(scores, events)
     begin = time.perf_counter()

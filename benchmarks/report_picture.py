@@ -16,7 +16,7 @@ from scipy.special import expit
 
 from enteron.datasets.label_table import truth_events
 from enteron.decode import PRESETS, decode
-from enteron.folders.reading import write_reading, write_run
+from enteron.folders.reading import RunRecord, write_events
 from enteron.labels import LABELS
 from enteron.phantom.dataset import PhantomOptions, StudyPlan
 from enteron.priors import load_priors
@@ -59,18 +59,17 @@ def make_reading(folder: Path, plan: StudyPlan) -> Path:
     columns = {label: values[:, column] for column, label in enumerate(LABELS)}
     pl.DataFrame({"frame": table.axis.frames, **columns}).write_parquet(folder / "scores.parquet")
     events = decode(scores, PRESETS["transit"])
-    write_reading(folder, scores, Unit.FRAME, events, cut=False)
+    write_events(folder, scores, events, cut=False)
     unreadable = {"count": 0, "frames": [], "reasons": {}}
-    write_run(
-        folder,
+    RunRecord.parse(
         {
             "study": plan.id,
             "rows": len(table.axis),
             "preset": "transit",
             "unreadable": unreadable,
             "scaling": "A synthetic study, with scores simulated from its truth.",
-        },
-    )
+        }
+    ).save(folder)
     save_pictures(FilmStudy(plan), choose_pictures(scores, events), folder)
     return write_report(folder, truth=truth_events(table, Unit.FRAME))
 

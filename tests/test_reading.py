@@ -13,6 +13,7 @@ import pytest
 import enteron
 from enteron.cli import main
 from enteron.folders.model import save_model
+from enteron.folders.reading import RuntimeFacts
 from enteron.folders.scores import read_scores
 from enteron.labels import LABELS
 from enteron.model.network import start_network
@@ -129,7 +130,7 @@ def test_the_python_interface(tmp_path, model, monkeypatch):
 def test_without_the_mirror_image_half_is_encoded(tmp_path, model):
     folder = write_frames(tmp_path / "77", range(6))
     reading = read(folder, model=model, out=tmp_path / "out", options=ReadOptions(tta=False))
-    assert reading.run.runtime.tta is False
+    assert reading.run.runtime == RuntimeFacts(name="torch", tta=False)
     assert np.load(tmp_path / "out" / "embeddings.npy").shape == (6, 1, 512)
 
 
@@ -139,10 +140,11 @@ def test_redundant_frames_are_told(tmp_path, model):
         content = (folder / "frame_000000.PNG").read_bytes()
         (folder / f"frame_{number:06d}.PNG").write_bytes(content)
     options = ReadOptions(redundancy=1.0)
-    told = read(folder, model=model, out=tmp_path / "out", options=options).run.redundant
-    assert told.count == 130 - 4  # three chunks of 64 begin anew, and row 100 is a probe
-    assert told.probed == 1
-    assert told.largest_difference == pytest.approx(0, abs=1e-5)
+    redundant = read(folder, model=model, out=tmp_path / "out", options=options).run.redundant
+    assert redundant is not None
+    assert redundant.count == 130 - 4  # three chunks of 64 begin anew, and row 100 is a probe
+    assert redundant.probed == 1
+    assert redundant.largest_difference == pytest.approx(0, abs=1e-5)
 
 
 def test_several_studies_under_a_root(tmp_path, model, command):

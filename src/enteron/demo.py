@@ -110,13 +110,13 @@ def run_demo(out: Path, options: DemoOptions, progress: Progress) -> DemoResult:
 def _train(data: Path, model: Path, options: DemoOptions, progress: Progress) -> None:
     from enteron.training.options import recipe
     from enteron.training.plan import TrainingRequest, is_finished, is_started, make_plan
-    from enteron.training.run import train
+    from enteron.training.run import run_training
 
     if is_finished(model):
         return
     lite = recipe("lite", seed=options.seed, data={"validation": options.validation})
     request = TrainingRequest(data, model, lite, resume=is_started(model))
-    train(make_plan(request, progress), progress)
+    run_training(make_plan(request, progress), progress)
 
 
 def _read_unseen(

@@ -49,7 +49,7 @@ from enteron.types import Annotation, Scores
 if TYPE_CHECKING:
     from enteron.folders.model import ModelRecord
     from enteron.inference.embed import Embeddings
-    from enteron.inference.encoder import Encoder, Squares
+    from enteron.inference.encoder import Encoder, ImageBatch
     from enteron.inference.score import ProbeEffect
     from enteron.model.network import Network
     from enteron.model.preprocessing import Preprocessing
@@ -182,14 +182,14 @@ class Reader:
         return getattr(self.calibration, self.decoding.calibration)
 
 
-def _trial_images(study: Study, preprocessing: "Preprocessing") -> "Squares | None":
+def _trial_images(study: Study, preprocessing: "Preprocessing") -> "ImageBatch | None":
     """A few frames spread over the study; None when none of them can be read."""
     import numpy as np
 
-    from enteron.inference.pictures import square_of
+    from enteron.inference.pictures import prepare_frame
 
     rows = np.linspace(0, len(study) - 1, 2 + _TRIAL_FRAMES).astype(int)[1:-1]
-    prepared = [square_of(study.frame(int(study.numbers[row])), preprocessing) for row in rows]
+    prepared = [prepare_frame(study.frame(int(study.numbers[row])), preprocessing) for row in rows]
     images = [frame.pixels for frame in prepared if frame.pixels is not None]
     return np.stack(images) if images else None
 

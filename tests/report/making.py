@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from enteron.decode.events import DecodedEvent
-from enteron.folders.reading import write_reading, write_run
+from enteron.folders.reading import RunRecord, write_events
 from enteron.labels import COLUMN, LABELS
 from enteron.report.pictures import choose_pictures, save_pictures
 from enteron.study import open_study
@@ -102,9 +103,10 @@ def write_folder(
     if scores.times is not None:
         table["time"] = scores.times
     pl.DataFrame(table).write_parquet(folder / "scores.parquet")
-    write_reading(folder, scores, unit, events, cut=False)
+    counted = replace(scores, axis=FrameAxis(scores.axis.frames, unit))
+    write_events(folder, counted, events, cut=False)
     if run is not None:
-        write_run(folder, {**run, "study": scores.study, "rows": len(scores.axis)})
+        RunRecord.parse({**run, "study": scores.study, "rows": len(scores.axis)}).save(folder)
     if pictures:
         choice = choose_pictures(scores, events)
         frames = write_frames(folder / "frames", scores.axis.frames)

@@ -97,7 +97,7 @@ def test_what_the_capsule_shows_is_kept(kind, least):
 @pytest.mark.parametrize("name", list(device.DEVICES))
 def test_phantom_devices(name, monkeypatch):
     """The three drawn capsules with the text that their recorders burn in."""
-    capsule = device.device_named(name)
+    capsule = device.find_device(name)
 
     def frames() -> list[np.ndarray]:
         pictures = (tissue(n, capsule.inner).astype(np.float32) / 255 for n in range(12))

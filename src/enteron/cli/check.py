@@ -24,7 +24,7 @@ def check(
 
     Exit code 1 when there is a problem. Example: [bold]enteron check /data/galar[/bold]
     """
-    from enteron.cli.console import progress
+    from enteron.cli.console import RichProgress
     from enteron.datasets.galar import find_studies
     from enteron.datasets.inspection import inspect
     from enteron.errors import StudyError
@@ -35,9 +35,11 @@ def check(
             f"the folder '{root.name}' holds no studies",
             "give a folder with one folder of frames per study, or with a folder named Labels",
         )
-    reports = [
-        inspect(entry, decode=decode) for entry in progress(list(entries.values()), "Checking")
-    ]
+    reports: list[StudyReport] = []
+    with RichProgress().task("Checking", len(entries), "studies") as advance:
+        for entry in entries.values():
+            reports.append(inspect(entry, decode=decode))
+            advance(1)
     problems = sum(len(report.problems) for report in reports)
     if as_json:
         content = {"studies": [asdict(report) for report in reports], "problems": problems}

@@ -1,11 +1,19 @@
 """`enteron phantom`: synthetic studies."""
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from enteron.cli.console import Device
+
+class Device(StrEnum):
+    """Capsules that synthetic studies imitate."""
+
+    OLYMPUS = "olympus"
+    PILLCAM = "pillcam"
+    NAVICAM = "navicam"
+    MIXED = "mixed"
 
 
 def phantom(
@@ -55,7 +63,7 @@ def phantom(
     """
     import time
 
-    from enteron.cli.console import counted
+    from enteron.cli.console import RichProgress
     from enteron.phantom.dataset import PhantomOptions, frames_to_make, make_studies
     from enteron.priors import load_priors
 
@@ -65,19 +73,19 @@ def phantom(
     statistics = load_priors(priors)
     total = frames_to_make(out, studies, options)
     start = time.perf_counter()
-    chunks = make_studies(out, studies, options, workers, priors=statistics)
-    for _ in counted(chunks, total, "Drawing", "frames"):
-        pass
+    with RichProgress().task("Drawing", total) as advance:
+        for count in make_studies(out, studies, options, workers, priors=statistics):
+            advance(count)
     seconds = time.perf_counter() - start
     if sheet:
         from enteron.phantom.sheet import save_sheet
 
         save_sheet(out / "sheet.png", seed)
-        typer.echo(f"Examples of every label are in {out.name}/sheet.png.")
+        typer.echo(f"Examples of every label are in {out / 'sheet.png'}.")
     if total == 0:
         typer.echo(f"All {studies} studies exist already.")
         return
     typer.echo(
-        f"{out.name}: {total} frames in {seconds:.0f} s, {total / seconds:.0f} a second. "
-        f"Look at them with: enteron check {out.name}"
+        f"Drew {total:,} frames in {seconds:.0f} s, {total / seconds:.0f} per second. "
+        f"Look at them with: enteron check {out}"
     )

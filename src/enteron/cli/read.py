@@ -54,7 +54,7 @@ def read(
     Example: [bold]enteron read study.mp4 --model model[/bold]
     """
     from enteron.cli.console import RichProgress
-    from enteron.inference.embed import LIMIT
+    from enteron.inference.embed import REDUNDANCY_LIMIT
     from enteron.reading import Reader, ReadOptions, studies_under, write_joint_submission
     from enteron.study import open_study
 
@@ -66,7 +66,7 @@ def read(
         preset=preset.value,
         tta=tta,
         runtime=runtime,
-        redundancy=LIMIT if skip_redundant else None,
+        redundancy=REDUNDANCY_LIMIT if skip_redundant else None,
         mask_text=not device_text,
     )
     reader = Reader(model, options)

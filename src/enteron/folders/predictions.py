@@ -19,8 +19,9 @@ from enteron.errors import SubmissionError, UnitError
 from enteron.types import Annotation, Unit
 
 if TYPE_CHECKING:
-    from enteron.folders.reading import RunFacts
+    from enteron.folders.reading import RunRecord
 
+# As `enteron.folders.reading` names them; importing it here would import the decoder.
 _SUBMISSION, _EVENTS, _RUN = "submission.json", "events.json", "run.json"
 
 
@@ -79,7 +80,8 @@ def _read_file(path: Path, unit: Unit) -> Predictions:
     stored = read_events_file(path)
     _require_unit(stored.unit, unit, stored.study)
     # As in submission.json: the preset `challenge` cuts events at every change of the label set.
-    cut = bool(_run_facts(path.parent, stored.study).options.get("cut"))
+    options = _run_record(path.parent, stored.study).options
+    cut = options is not None and options.cut
     annotation = to_annotation(stored.study, stored.unit, stored.events, cut=cut)
     return Predictions([annotation], _rates(path.parent, [annotation]))
 
@@ -144,15 +146,15 @@ def _rates(folder: Path, annotations: list[Annotation]) -> dict[str, float]:
     """Frames per second that `run.json` states; rows of a label file have another rate."""
     rates: dict[str, float] = {}
     for annotation in annotations:
-        run = _run_facts(folder, annotation.study)
+        run = _run_record(folder, annotation.study)
         if annotation.unit is Unit.FRAME and run.rate is not None and not run.rate_assumed:
             rates[annotation.study] = run.rate
     return rates
 
 
-def _run_facts(folder: Path, study: str) -> "RunFacts":
-    """The facts of `run.json` about a study; none if the file is missing or of another study."""
-    from enteron.folders.reading import RunFacts, read_run
+def _run_record(folder: Path, study: str) -> "RunRecord":
+    """The record of a study's run; an empty one if run.json is missing or of another study."""
+    from enteron.folders.reading import RunRecord
 
-    run = RunFacts.from_json(read_run(folder) or {})
-    return run if run.study == study else RunFacts()
+    run = RunRecord.load(folder)
+    return run if run is not None and run.study == study else RunRecord()

@@ -123,6 +123,8 @@ class RunRecord(_Facts):
     preset: str | None = None
     options: DecodeOptions | None = None
     frame_calibration: FrameCalibration | None = None  # applied to the scores before decoding
+    thresholds: dict[str, float | None] = Field(default_factory=dict)
+    """Of findings and landmarks, as decoding used them; None: the label is never reported."""
     scaling: str | None = None
     versions: dict[str, str] = Field(default_factory=dict)
     timings: dict[str, float] = Field(default_factory=dict)  # seconds by stage
@@ -286,8 +288,12 @@ def _event_row(event: DecodedEvent, scores: Scores) -> dict[str, Any]:
     return dict(zip(EVENT_FIELDS, values, strict=True))
 
 
-def _times(event: DecodedEvent, scores: Scores) -> list[float] | None:
-    """Seconds at which an event starts, and at which its last row stops holding."""
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 4)
+
+
+def event_times(event: DecodedEvent, scores: Scores) -> list[float] | None:
+    """Seconds at which an event starts, and at which its last row ends; None where unknown."""
     if scores.times is None or scores.end_times is None:
         return None
     rows = event_rows(event, scores)

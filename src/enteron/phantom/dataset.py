@@ -14,6 +14,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import Literal
 
@@ -33,6 +34,7 @@ from enteron.options import Options
 from enteron.phantom.film import Film
 from enteron.phantom.timeline import Timeline, TimelineOptions, draw_timeline, study_seed
 from enteron.priors import Priors, load_priors, priors_to_json
+from enteron.runs import runs_of
 from enteron.study.metadata import METADATA_FILE, StudyMetadata
 from enteron.study.picture import encode_png
 from enteron.types import FrameAxis, Unit
@@ -253,7 +255,7 @@ def _claim(root: Path, options: PhantomOptions, priors: Priors) -> None:
         )
     root.mkdir(parents=True, exist_ok=True)
     manifest = Manifest.model_validate(
-        {"made by": f"enteron {__version__}", "options": options, "priors": record}
+        {"made by": f"enteron {version('enteron')}", "options": options, "priors": record}
     )
     content = manifest.model_dump(by_alias=True, exclude_none=True)
     write_text(path, json.dumps(content, indent=1) + "\n")

@@ -74,7 +74,7 @@ def comparison_panel(
             f"the reading of study {study} counts in '{unit}', its truth in '{truth.unit}'",
             "index or frame? decode with a 'frame' column, or with --stride",
         )
-    cut = bool(run.options.get("cut", False))
+    cut = run.options is not None and run.options.cut
     predicted = to_annotation(study, unit, events, cut=cut)
     seconds = clock.end_seconds(clock.end)
     rate = (clock.end - clock.first) / seconds if seconds else None

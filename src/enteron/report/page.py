@@ -5,6 +5,7 @@ from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from hashlib import sha256
+from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
@@ -134,7 +135,7 @@ def render(page: Page) -> str:
     template = environment.get_template("page.html")
     return template.render(
         page=page,
-        version=__version__,
+        version=version("enteron"),
         css=Markup(_asset("page.css") + label_styles()),
         script=Markup(script),
         # The browser runs nothing but the script of this hash, and loads nothing from anywhere.

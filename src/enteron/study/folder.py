@@ -27,7 +27,8 @@ class FrameFolder(Study):
     def __init__(self, path: Path, study_id: str, rate: Fraction | None) -> None:
         self._path = path
         numbers, self._names = _numbered_files(path, study_id)
-        super().__init__(study_id, FrameAxis(numbers), rate)
+        metadata = read_folder_metadata(path, study_id)
+        super().__init__(study_id, FrameAxis(numbers), rate, metadata)
 
     random_access = True
 

@@ -43,6 +43,7 @@ class Study(ABC):
     ) -> None:
         self.id = study_id
         self.axis = axis
+        self.metadata = StudyMetadata() if metadata is None else metadata
         self.rate = rate  # frames per second, exact; None when unknown or variable
         self.unreadable: dict[int, str] = {}  # frame number -> reason, of the frames read so far
         self.notes: tuple[str, ...] = ()  # what a person should know about the source

@@ -47,7 +47,7 @@ class VideoFile(Study):
         self._time_base = index.time_base
         self._has_stamps = index.unique and _stamps_increase(path, study_id)
         rate = index.constant_rate if self._has_stamps else index.stated_rate
-        super().__init__(study_id, FrameAxis(np.arange(len(index.stamps))), rate)
+        super().__init__(study_id, FrameAxis(np.arange(len(index.stamps))), rate, metadata)
         self._cursor: _Cursor | None = None
         if declared and declared != len(self):
             self.notes = (f"the header states {declared} frames, the file holds {len(self)}",)
@@ -280,3 +280,9 @@ def _stamps_increase(path: Path, study_id: str) -> bool:
                 break
             previous = picture.pts
     return True
+
+
+def _metadata(container: InputContainer, study_id: str) -> StudyMetadata:
+    # Matroska spells the key in capitals, MP4 does not.
+    tags = {name.lower(): value for name, value in container.metadata.items()}
+    return read_comment_metadata(tags.get("comment"), study_id)

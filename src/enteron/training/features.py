@@ -71,8 +71,8 @@ def _augmented_view(
     seed = seed_of(options.seed, "view", number, study)
     options_hash = seed_of(options.augmentation.model_dump_json()) % 16**6
 
-    def change(squares: Squares, frames: NDArray[np.int64]) -> Squares:
-        return augmentation(torch.from_numpy(squares), seed).numpy()
+    def change(images: ImageBatch, frames: NDArray[np.int64]) -> ImageBatch:
+        return augmentation(torch.from_numpy(images), seed).numpy()
 
     return View(f"augmented-{options_hash:06x}-{options.seed}-{number}", change)
 
@@ -140,49 +140,3 @@ def _require_fit(study: StudyFeatures) -> None:
             f"features have {len(study.features)}",
             "delete the stored features of that study and run again",
         )
-
-
-def stored_study(
-    entry: Entry,
-    samples: StudySamples,
-    encoder: Encoder,
-    folder: Path,
-    options: TrainingOptions,
-    advance: Callable[[int], None],
-) -> StoredStudy:
-    """A study's features, made now or found in the folder."""
-    folder.mkdir(parents=True, exist_ok=True)
-    found = embed_study(
-        entry.open(),
-        encoder,
-        folder / f"{entry.id}{SUFFIX}",
-        EmbedOptions(),  # the same as for reading, so that stores can be shared
-        advance,
-        views=study_views(entry.id, options, encoder.preprocessing.size),
-    )
-    return StoredStudy(samples, found.features, found.readable)
-
-
-def study_views(study: str, options: TrainingOptions, size: int) -> Sequence[View]:
-    """The pictures as they are, their mirror images, and the augmented views of the options."""
-    if options.views == 0:
-        return (PLAIN, FLIPPED)
-    augmentation = Augmentation(options.augmentation, size)
-    return (
-        PLAIN,
-        FLIPPED,
-        *(_augmented(augmentation, number, study, options) for number in range(options.views)),
-    )
-
-
-def _augmented(
-    augmentation: Augmentation, number: int, study: str, options: TrainingOptions
-) -> View:
-    """One draw for all frames of a study, so that any three of them make a clip."""
-    draw = seed_of(options.seed, "view", number, study)
-    how = seed_of(options.augmentation.model_dump_json()) % 16**6
-
-    def change(images: ImageBatch, frames: NDArray[np.int64]) -> ImageBatch:
-        return augmentation(torch.from_numpy(images), draw).numpy()
-
-    return View(f"augmented-{how:06x}-{options.seed}-{number}", change)
