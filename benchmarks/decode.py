@@ -8,12 +8,12 @@ import time
 
 import numpy as np
 
+from benchmarks._simulation import simulate
 from benchmarks._timing import timed
 from enteron.calibration.calibration import unfitted_thresholds
 from enteron.decode import PRESETS, decode
 from enteron.decode.evidence import base_rates
 from enteron.labels import COLUMN, FINDINGS, LABELS, REGIONS
-from enteron.metrics.simulation import simulate
 from enteron.priors import load_priors
 from enteron.types import FrameAxis, Scores
 from tests.literal import decoding as literal

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks._decoder_tables import Row, Truth, show
+from benchmarks._simulation import SimulationOptions, simulate
 from enteron.calibration.calibration import Calibration
 from enteron.datasets.label_table import LabelTable, truth_events
 from enteron.datasets.submission import read_events
@@ -29,7 +30,6 @@ from enteron.fitting.frames import fit_calibration
 from enteron.fitting.labelled import Labelled, label_rows
 from enteron.labels import ANATOMY, COLUMN, FINDINGS, LABELS
 from enteron.metrics.evaluation import NOMINAL_RATE, Evaluation, evaluate
-from enteron.metrics.simulation import SimulationOptions, simulate
 from enteron.phantom.timeline import draw_timeline
 from enteron.priors import Priors, load_priors
 from enteron.priors.fit import fit_priors

@@ -190,7 +190,7 @@ def _trial_images(study: Study, preprocessing: "Preprocessing") -> "ImageBatch |
 
     rows = np.linspace(0, len(study) - 1, 2 + _TRIAL_FRAMES).astype(int)[1:-1]
     prepared = [prepare_frame(study.frame(int(study.numbers[row])), preprocessing) for row in rows]
-    images = [frame.pixels for frame in prepared if frame.pixels is not None]
+    images = [frame.image for frame in prepared if frame.image is not None]
     return np.stack(images) if images else None
 
 

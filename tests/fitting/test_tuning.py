@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
+from benchmarks._simulation import Level, SimulationOptions, simulate
 from enteron.decode import PRESETS, decode
 from enteron.decode.evidence import base_rates
 from enteron.errors import LabelError
@@ -24,7 +25,6 @@ from enteron.fitting.events import (
 )
 from enteron.fitting.labelled import Labelled
 from enteron.labels import COLUMN, FINDINGS, LABELS
-from enteron.metrics.simulation import Level, SimulationOptions, simulate
 from enteron.phantom.timeline import TimelineOptions, draw_timeline
 from enteron.priors import load_priors
 from enteron.types import FrameAxis, Scores

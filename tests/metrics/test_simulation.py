@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from enteron.labels import COLUMN, LABELS, REGIONS
-from enteron.metrics.simulation import (
+from benchmarks._simulation import (
     PAPER_FRAMES,
     PAPER_TABLE,
     SimulationOptions,
@@ -14,6 +13,7 @@ from enteron.metrics.simulation import (
     separability,
     simulate,
 )
+from enteron.labels import COLUMN, LABELS, REGIONS
 
 RATES = np.full(len(LABELS), 0.05)
 INDEPENDENT = SimulationOptions(slow=0, constant=0, border=0)

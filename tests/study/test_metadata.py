@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from enteron.errors import StudyError
 from enteron.study import open_study
-from enteron.study.metadata import METADATA_FILE, StudyMetadata, read_comment_metadata
+from enteron.study.study import METADATA_FILE, StudyMetadata, read_comment_metadata
 from tests.making import picture, write_frames, write_video
 
 

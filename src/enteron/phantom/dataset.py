@@ -35,8 +35,8 @@ from enteron.phantom.film import Film
 from enteron.phantom.timeline import Timeline, TimelineOptions, draw_timeline, study_seed
 from enteron.priors import Priors, load_priors, priors_to_json
 from enteron.runs import runs_of
-from enteron.study.metadata import METADATA_FILE, StudyMetadata
 from enteron.study.picture import encode_png
+from enteron.study.study import METADATA_FILE, StudyMetadata
 from enteron.types import FrameAxis, Unit
 
 MANIFEST = "phantom.json"

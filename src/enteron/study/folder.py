@@ -10,9 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from enteron.errors import StudyError
-from enteron.study.metadata import read_folder_metadata
 from enteron.study.picture import UnreadablePictureError, decode_picture
-from enteron.study.study import RGB, Frame, Study
+from enteron.study.study import RGB, Frame, Study, read_folder_metadata
 from enteron.types import FrameAxis
 
 # `frame_000100.PNG`: the last digits are the number, everything before them is the prefix.

@@ -17,8 +17,7 @@ from av.video.stream import VideoStream
 from numpy.typing import NDArray
 
 from enteron.errors import StudyError
-from enteron.study.metadata import StudyMetadata, read_comment_metadata
-from enteron.study.study import Frame, Study
+from enteron.study.study import Frame, Study, StudyMetadata, read_comment_metadata
 from enteron.types import FrameAxis
 
 _PROBE_FRAMES = 64  # enough for several groups of pictures with B-frames
