@@ -166,18 +166,20 @@ def embed_study(
     advance: Callable[[int], None] | None = None,
     *,
     views: Sequence[View] = (PLAIN, FLIPPED),
+    extra_views: bool = False,
     times: EmbedTimes | None = None,
 ) -> Embeddings:
     """Embeddings of every frame at `path`: opened if they are there, else made, or gone on with.
 
-    `advance` hears how many frames were added, first those of an earlier run.
+    `advance` hears how many frames were added, first those of an earlier run. With `extra_views`
+    a finished store may hold more views than `views`: find each by `Embeddings.view`.
     """
     options = EmbedOptions() if options is None else options
     advance = advance or (lambda rows: None)
     stamps = study.file_stamps()
     key = store_key(study, encoder, options, views)
     if path.exists():
-        found = open_embeddings(path, key)
+        found = open_embeddings(path, key, extra_views=extra_views)
         mended = _mended_row(study, found.record.problems)
         if mended is not None:
             raise ModelError(

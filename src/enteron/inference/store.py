@@ -66,8 +66,13 @@ _MEANING = {
 }
 
 
-def require_key(found: StoreKey, wanted: StoreKey, name: str) -> None:
-    """Refuse embeddings of another key, naming what differs."""
+def require_key(found: StoreKey, wanted: StoreKey, name: str, *, extra_views: bool = False) -> None:
+    """Refuse embeddings of another key, naming what differs.
+
+    With `extra_views` the store may hold more views than the wanted ones.
+    """
+    if extra_views and set(wanted.views) <= set(found.views):
+        wanted = wanted.model_copy(update={"views": found.views})
     for field, meaning in _MEANING.items():
         one, other = getattr(found, field), getattr(wanted, field)
         if one != other:
@@ -166,10 +171,13 @@ def closing_bytes(
     return arrays + text + _END.pack(len(text), _MARK)
 
 
-def open_embeddings(path: Path, key: StoreKey | None = None, *, check: bool = True) -> Embeddings:
+def open_embeddings(
+    path: Path, key: StoreKey | None = None, *, check: bool = True, extra_views: bool = False
+) -> Embeddings:
     """A finished store; refused when it is cut off, damaged, or made under another key.
 
-    `check` reads the features once to compare their checksums (a second per gigabyte).
+    `check` reads the features once to compare their checksums (a second per gigabyte). With
+    `extra_views` the store may hold more views than the key names.
     """
     try:
         shape, kind, offset, record, tail = _layout(path)
@@ -178,7 +186,7 @@ def open_embeddings(path: Path, key: StoreKey | None = None, *, check: bool = Tr
     except (OSError, ValueError, struct.error) as error:
         raise ModelError(f"'{path.name}' is not a whole store of embeddings", _AGAIN) from error
     if key is not None:
-        require_key(record.key, key, path.name)
+        require_key(record.key, key, path.name, extra_views=extra_views)
     rows = shape[0]
     features = np.memmap(path, dtype=kind, mode="r", offset=offset, shape=shape)
     frames = np.frombuffer(tail, dtype="<i8", count=rows).astype(np.int64)
