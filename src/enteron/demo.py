@@ -119,7 +119,7 @@ def demonstrate(out: Path, options: DemoOptions, narrator: Narrator) -> Told:
     narrator.chapter("Training on PillCam and Olympus studies")
     _train(seen, model, options, narrator)
     narrator.chapter("Calibrating on studies that did not train")
-    calibrate_model(model, seen, progress=narrator)
+    calibrate_model(model, seen)
     narrator.chapter("Reading NaviCam studies, a device that training never saw")
     readings = _read(unseen, out / READINGS, model, options, narrator)
     rows = compare(readings, _truths(unseen), load_calibration(model))

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from enteron import __version__
 from enteron.calibration.calibration import Calibration, Reliability, calibrated
 from enteron.fitting.frames import fit_calibration
-from enteron.fitting.labelled import Labelled
+from enteron.fitting.labelled import LabelledStudy
 from enteron.labels import COLOURS, LABELS, REGIONS
 from enteron.metrics.frames import FrameMetrics, frame_metrics
 from enteron.training.checkpoint import EpochRecord, History
@@ -57,16 +57,16 @@ def confusion(truth: NDArray[np.bool_], scores: NDArray[np.floating]) -> NDArray
     return np.bincount(true * count + said, minlength=count**2).reshape(count, count)
 
 
-def _studies(samples: Samples, validation: Validation) -> list[Labelled]:
+def _studies(samples: Samples, validation: Validation) -> list[LabelledStudy]:
     """The validation as scores of studies."""
-    made: list[Labelled] = []
+    made: list[LabelledStudy] = []
     place = samples.study[validation.samples]
     for number in np.unique(place):
         mine = place == number
         study = samples.studies[number]
         frames = study.stored[samples.row[validation.samples[mine]]]
         scores = Scores(study.study, FrameAxis(frames), validation.scores[mine])
-        made.append(Labelled(scores, validation.truth[mine]))
+        made.append(LabelledStudy(scores, validation.truth[mine]))
     return made
 
 
