@@ -1,4 +1,4 @@
-"""Tables of the benchmark `decoders`: scores, borders, findings, differences."""
+"""Tables of the benchmark `decoders`: scores, region onsets, findings, paired differences."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -21,12 +21,12 @@ Truth = Annotation
 
 @dataclass
 class Row:
-    """What one decoder did over all seeds, study by study."""
+    """Results of one decoder over all seeds, study by study."""
 
     name: str
     cut: bool = False
     only: tuple[str, ...] = LABELS
-    oracle: bool = False  # sees the truth: the same at every seed
+    oracle: bool = False  # decodes the truth: the same at every seed
     evaluations: list[Evaluation] = field(default_factory=list)
     events: list[list[list[DecodedEvent]]] = field(default_factory=list)  # by seed and study
 
@@ -42,13 +42,13 @@ def show(rows: list[Row], truths: list[Truth]) -> None:
 
 
 def scores_table(rows: list[Row]) -> Table:
-    made = table(
+    result = table(
         "Temporal mAP, 95 % intervals over studies",
         "decoder", "at 0.5", "at 0.95", "minus empty, 0.5", "present labels", "present, merged",
         "anatomy events a study",
     )  # fmt: skip
     for row in rows:
-        made.add_row(
+        result.add_row(
             row.name,
             spread(row, lambda e: e.official[0].studies),
             spread(row, lambda e: e.official[1].studies),
@@ -57,7 +57,7 @@ def scores_table(rows: list[Row]) -> Table:
             spread(row, lambda e: e.merged[0].present_studies),
             anatomy_events(row),
         )
-    return made
+    return result
 
 
 def anatomy_events(row: Row) -> str:
@@ -66,35 +66,35 @@ def anatomy_events(row: Row) -> str:
 
 
 def borders_table(rows: list[Row]) -> Table:
-    made = table(
+    result = table(
         "Region onsets, in original frames",
         "decoder", "median error", "90th percentile", "missed", "invented", "of",
     )  # fmt: skip
     for row in rows:
         errors = np.abs(np.concatenate([e.borders.error.ravel() for e in row.evaluations]))
         errors = errors[~np.isnan(errors)]
-        found = [np.median(errors), np.quantile(errors, 0.9)] if errors.size else [None, None]
-        made.add_row(
+        quantiles = [np.quantile(errors, q) for q in (0.5, 0.9)] if errors.size else [None, None]
+        result.add_row(
             row.name,
-            *(number(value, 0) for value in found),
+            *(number(value, 0) for value in quantiles),
             f"{np.mean([e.borders.missed.sum() for e in row.evaluations]):.1f}",
             f"{np.mean([e.borders.invented.sum() for e in row.evaluations]):.1f}",
             f"{np.mean([(~np.isnan(e.borders.true)).sum() for e in row.evaluations]):.0f}",
         )
-    return made
+    return result
 
 
 def findings_table(rows: list[Row], truths: list[Truth], paper: Row) -> Table:
-    own = [alarms_of(e) for e in paper.evaluations]
-    made = table(
+    paper_alarms = [alarms_of(e) for e in paper.evaluations]
+    result = table(
         "Findings: recall of true events (any overlap), each list cut by its own confidence",
         "decoder", "recall", "alarms / h", "flagged time", "recall at the paper's own alarms",
         *(f"at {alarms:g} / h" for alarms in MATCHED),
     )  # fmt: skip
     for row in rows:
         seeds = range(len(row.evaluations))
-        matched = [recall_at(row, seed, truths, own[seed]) for seed in seeds]
-        made.add_row(
+        matched = [recall_at(row, seed, truths, paper_alarms[seed]) for seed in seeds]
+        result.add_row(
             row.name,
             ratio(row, lambda e: e.overlap.detected, lambda e: e.overlap.true_events),
             f"{np.mean([alarms_of(e) for e in row.evaluations]):.2f}",
@@ -105,7 +105,7 @@ def findings_table(rows: list[Row], truths: list[Truth], paper: Row) -> Table:
                 for alarms in MATCHED
             ),
         )
-    return made
+    return result
 
 
 def alarms_of(evaluation: Evaluation) -> float:
@@ -115,43 +115,44 @@ def alarms_of(evaluation: Evaluation) -> float:
 def flagged(row: Row, seed: int, truths: list[Truth]) -> float:
     """Share of the recording that lies in some finding's event."""
     total = sum(truth.extent[1] - truth.extent[0] for truth in truths)
-    shown = 0
+    covered = 0
     for events in row.events[seed]:
         reach = 0
         for event in sorted(e for e in events if e.label in FINDINGS):
-            shown += max(0, event.stop - max(event.start, reach))
+            covered += max(0, event.stop - max(event.start, reach))
             reach = max(reach, event.stop)
-    return shown / total
+    return covered / total
 
 
 def recall_at(row: Row, seed: int, truths: list[Truth], alarms: float) -> np.ndarray:
     """(studies, 2): found and true findings with the list cut where alarms an hour are reached.
 
-    The order is the decoder's own, over all studies: by persistence for the paper's, by score for
-    the others.
+    The order is the decoder's, over all studies: by persistence for the paper's, by score for the
+    others.
     """
     ranked = sorted(
-        (rank_of(row, event, place), study, event)
+        (rank_of(row, event), study, event)
         for study, events in enumerate(row.events[seed])
-        for place, event in enumerate(e for e in events if e.label in FINDINGS)
+        for event in events
+        if event.label in FINDINGS
     )
     spans = [truth.spans() for truth in truths]
     hours = row.evaluations[seed].hours.sum()
-    wrong = np.cumsum([not touches(event, spans[study]) for _, study, event in ranked])
-    kept = kept_of(ranked[: int((wrong <= alarms * hours).sum())], truths)
+    wrong = np.cumsum([not overlaps_truth(event, spans[study]) for _, study, event in ranked])
+    detection = detect(ranked[: int((wrong <= alarms * hours).sum())], truths)
     return np.stack(
-        [kept.detected[:, IS_FINDING].sum(axis=1), kept.true_events[:, IS_FINDING].sum(axis=1)],
+        [detection.found[:, IS_FINDING].sum(axis=1), detection.truths[:, IS_FINDING].sum(axis=1)],
         axis=1,
     )
 
 
-def rank_of(row: Row, event: DecodedEvent, place: int) -> float:
+def rank_of(row: Row, event: DecodedEvent) -> float:
     if row.name.startswith("paper"):  # S, from its parts: mean probability and duration in rows
         return -(event.score or 0.0) * np.log1p(max(len(event) - 1, 0))
     return -(event.score or 0.0)
 
 
-def touches(event: DecodedEvent, spans: dict[str, np.ndarray]) -> bool:
+def overlaps_truth(event: DecodedEvent, spans: dict[str, np.ndarray]) -> bool:
     """Whether an event overlaps the truth of its label, whose segments are in time order."""
     if event.label not in spans:
         return False
@@ -159,7 +160,7 @@ def touches(event: DecodedEvent, spans: dict[str, np.ndarray]) -> bool:
     return bool(np.searchsorted(starts, event.stop) > np.searchsorted(stops, event.start, "right"))
 
 
-def kept_of(ranked: list[tuple[float, int, DecodedEvent]], truths: list[Truth]) -> Detection:
+def detect(ranked: list[tuple[float, int, DecodedEvent]], truths: list[Truth]) -> Detection:
     events: list[list[Segment]] = [[] for _ in truths]
     for _, study, event in ranked:
         events[study].append(Segment(event.start, event.stop, (event.label,)))
@@ -170,7 +171,7 @@ def kept_of(ranked: list[tuple[float, int, DecodedEvent]], truths: list[Truth]) 
 
 
 def differences_table(rows: dict[str, Row]) -> Table:
-    made = table(
+    result = table(
         "Paired differences at 0.5, 95 % intervals over studies",
         "", "official", "present labels", "present, merged",
     )  # fmt: skip
@@ -182,7 +183,7 @@ def differences_table(rows: dict[str, Row]) -> Table:
         ("paper, back-dated", "paper"),
     ):
         pairs = list(zip(rows[better].evaluations, rows[other].evaluations, strict=True))
-        made.add_row(
+        result.add_row(
             f"{better} minus {other}",
             interval([a.official[0].studies - b.official[0].studies for a, b in pairs]),
             interval(
@@ -190,7 +191,7 @@ def differences_table(rows: dict[str, Row]) -> Table:
             ),
             interval([a.merged[0].present_studies - b.merged[0].present_studies for a, b in pairs]),
         )
-    return made
+    return result
 
 
 def spread(row: Row, values: Callable[[Evaluation], np.ndarray]) -> str:

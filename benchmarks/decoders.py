@@ -1,9 +1,9 @@
 """Decoders compared on real label sequences with simulated scores: the table of docs/decoding.md.
 
-Fitted on half of the studies, reported on the other half, over several seeds: calibration, decoder
-options, and the priors (durations, run lengths, presence) too, since the packaged ones know all 60
-studies. Without `../shared` label sequences are drawn from the packaged priors, and the output says
-so.
+Everything is fitted on half of the studies and evaluated on the other half, over several seeds:
+calibration, decoder options and the priors (durations, run lengths, presence) too, since the
+packaged priors come from all 60 studies. Without `../shared` label sequences are drawn from the
+packaged priors, and the output says so.
 """
 
 import argparse
@@ -25,9 +25,9 @@ from enteron.decode.evidence import base_rates
 from enteron.decode.gap_merge import gap_merge
 from enteron.decode.options import StateMachineOptions
 from enteron.fitting.decoder import FitOptions, fit_decoder
-from enteron.fitting.events import before, judged
+from enteron.fitting.events import match_spans, true_rows_before
 from enteron.fitting.frames import fit_calibration
-from enteron.fitting.labelled import Labelled, label_rows
+from enteron.fitting.labelled import LabelledStudy, label_rows
 from enteron.labels import ANATOMY, COLUMN, FINDINGS, LABELS
 from enteron.metrics.evaluation import NOMINAL_RATE, Evaluation, evaluate
 from enteron.phantom.timeline import draw_timeline
@@ -36,37 +36,37 @@ from enteron.priors.fit import fit_priors
 from enteron.types import Annotation, FrameAxis, Scores, Segment, Unit
 
 REAL = Path(__file__).parents[2] / "shared" / "galar" / "events-60.json"
-EVERY_FRAME = range(39, 61)  # Galar's studies that are stored whole; the others: every fifth frame
+EVERY_FRAME = range(39, 61)  # studies with every frame stored; the others: every fifth
 
 PACKAGED = load_priors()
-RATES = base_rates(PACKAGED)  # what the imitated classifier was trained on
+RATES = base_rates(PACKAGED)  # of the training data of the simulated classifier
 PAPER, TRANSIT = PRESETS["paper"], PRESETS["transit"]
 BACKDATED = PAPER.model_copy(update={"state_machine": StateMachineOptions(backdate=True)})
 
-Predict = Callable[[Labelled, Calibration], list[DecodedEvent]]
+Predict = Callable[[LabelledStudy, Calibration], list[DecodedEvent]]
 
 
 def main() -> None:
-    arguments = parsed()
+    arguments = parse_arguments()
     studies, origin = load_studies(arguments.studies)
     if arguments.swap:
         studies = [*studies[1:], studies[0]]
     print(f"{len(studies)} label sequences: {origin}")
     print(f"simulated scores of level '{arguments.level}', {arguments.seeds} seeds")
-    print("fitted on every other study, reported on those between them\n", flush=True)
+    print("fitted on every other study, evaluated on the rest\n", flush=True)
     rows = {row.name: row for row in all_rows()}
     for seed in range(arguments.seeds):
-        began = time.perf_counter()
+        begin = time.perf_counter()
         run_seed(seed, studies, rows, arguments.level)
-        log(f"seed {seed}: {time.perf_counter() - began:.0f} s")
+        log(f"seed {seed}: {time.perf_counter() - begin:.0f} s")
     show(list(rows.values()), [truth for truth, _ in studies[1::2]])
 
 
-def parsed() -> argparse.Namespace:
+def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--level", choices=("weaker", "paper", "stronger"), default="paper")
-    parser.add_argument("--studies", type=int, default=60, help="how many, for a quick look")
+    parser.add_argument("--studies", type=int, default=60, help="fewer for a quick look")
     parser.add_argument("--swap", action="store_true", help="exchange the two halves")
     return parser.parse_args()
 
@@ -76,7 +76,7 @@ def log(text: str) -> None:
 
 
 def load_studies(count: int) -> tuple[list[tuple[Truth, Scores]], str]:
-    """Truth in frames, and a table of zeros in place of scores, which knows the frames."""
+    """Truth in frames beside scores of zero, which carry the frame numbers; and their origin."""
     studies: list[tuple[Truth, Scores]] = []
     if REAL.exists():
         for rows in read_events(REAL, Unit.INDEX)[:count]:
@@ -122,14 +122,14 @@ def run_seed(
     seed: int, studies: list[tuple[Truth, Scores]], rows: dict[str, Row], level: str
 ) -> None:
     options = SimulationOptions(level=level)  # type: ignore[arg-type]
-    labelled: list[Labelled] = []
-    for place, (truth, scores) in enumerate(studies):
+    labelled: list[LabelledStudy] = []
+    for index, (truth, scores) in enumerate(studies):
         values = label_rows(scores, truth)
         drawn = simulate(
-            values, scores.axis.step, RATES, np.random.SeedSequence([seed, place]), options
+            values, scores.axis.step, RATES, np.random.SeedSequence([seed, index]), options
         )
-        labelled.append(Labelled(Scores(scores.study, scores.axis, drawn), values))
-    fitting, reported = labelled[0::2], labelled[1::2]
+        labelled.append(LabelledStudy(Scores(scores.study, scores.axis, drawn), values))
+    fitting, evaluated = labelled[0::2], labelled[1::2]
     priors = priors_of(fitting)
     truths = [truth for truth, _ in studies[1::2]]
     # The budget of `clinical` is what the paper's decoder spends on the studies of the fit.
@@ -137,21 +137,21 @@ def run_seed(
     spent = cost_per_hour(fitting, calibration, priors)
     calibration = fit_decoder(fitting, priors, FitOptions(budget=max(spent, 0.01)))
     log(f"  kappa {calibration.kappa}, low {calibration.low}, budget {spent:.2f} an hour")
-    done: dict[str, list[list[DecodedEvent]]] = {}
+    decoded: dict[str, list[list[DecodedEvent]]] = {}
     for name, row in rows.items():
         if row.oracle and seed:
             continue
         base = name.removesuffix(", anatomy only")
-        if base not in done:
+        if base not in decoded:
             predict = predictor(base, priors)
-            done[base] = [predict(study, calibration) for study in reported]
-        events = [[e for e in found if e.label in row.only] for found in done[base]]
+            decoded[base] = [predict(study, calibration) for study in evaluated]
+        events = [[e for e in study if e.label in row.only] for study in decoded[base]]
         row.events.append(events)
-        row.evaluations.append(evaluated(truths, events, row.cut))
+        row.evaluations.append(evaluate_events(truths, events, row.cut))
 
 
-def priors_of(studies: list[Labelled]) -> Priors:
-    """Priors of the studies that are fitted on, in rows as the annotation has them."""
+def priors_of(studies: list[LabelledStudy]) -> Priors:
+    """Priors of the studies of the fit, in rows as the annotation has them."""
     annotations: list[Annotation] = []
     for study in studies:
         axis = study.scores.axis
@@ -173,31 +173,32 @@ def predictor(name: str, priors: Priors) -> Predict:
 
 
 def oracle_through(options: DecodeOptions, priors: Priors) -> Predict:
-    def predict(study: Labelled, calibration: Calibration) -> list[DecodedEvent]:
-        known = Scores(study.scores.study, study.scores.axis, study.truth.astype(np.float32))
-        return decode(known, options, priors)
+    def predict(study: LabelledStudy, calibration: Calibration) -> list[DecodedEvent]:
+        oracle = Scores(study.scores.study, study.scores.axis, study.truth.astype(np.float32))
+        return decode(oracle, options, priors)
 
     return predict
 
 
-def evaluated(truths: list[Truth], events: list[list[DecodedEvent]], cut: bool) -> Evaluation:
+def evaluate_events(truths: list[Truth], events: list[list[DecodedEvent]], cut: bool) -> Evaluation:
     predictions = [
-        to_annotation(truth.study, Unit.FRAME, found, cut=cut)
-        for truth, found in zip(truths, events, strict=True)
+        to_annotation(truth.study, Unit.FRAME, study_events, cut=cut)
+        for truth, study_events in zip(truths, events, strict=True)
     ]
     return evaluate(truths, predictions)
 
 
-def cost_per_hour(studies: list[Labelled], calibration: Calibration, priors: Priors) -> float:
-    """What the paper's findings cost, in the currency of the budget: alarms and false minutes."""
+def cost_per_hour(studies: list[LabelledStudy], calibration: Calibration, priors: Priors) -> float:
+    """What the paper's findings cost per hour: false alarms, with the price of false minutes."""
     cost, frames = 0.0, 0
     for study in studies:
         axis = study.scores.axis
         events = decode(study.scores, PAPER, priors, calibration)
         for label in FINDINGS:
-            mine = sorted((e.start, e.stop) for e in events if e.label == label)
-            spans = np.searchsorted(axis.frames, np.array(mine, dtype=np.int64).reshape(-1, 2))
-            cost += judged(spans, before(study.truth[:, COLUMN[label]]), axis.step)[1]
+            edges = sorted((e.start, e.stop) for e in events if e.label == label)
+            spans = np.searchsorted(axis.frames, np.array(edges, dtype=np.int64).reshape(-1, 2))
+            before = true_rows_before(study.truth[:, COLUMN[label]])
+            cost += match_spans(spans, before, axis.step)[1]
         frames += len(axis) * axis.step
     return cost / (frames / NOMINAL_RATE / 3600)
 

@@ -1,5 +1,7 @@
 """Temperature, bias, thresholds and reliability against direct computation and known truth."""
 
+import copy
+import json
 import math
 
 import numpy as np
@@ -12,8 +14,9 @@ from enteron.calibration import Calibration
 from enteron.calibration.calibration import FrameCalibration, calibrated, logit, sigmoid
 from enteron.errors import ConfigError, LabelError
 from enteron.fitting.frames import (
-    GRID,
-    PAPER_GRID,
+    CENTRES,
+    PAPER_TEMPERATURES,
+    THRESHOLD_GRID,
     count_log_odds,
     fit_calibration,
     fit_thresholds,
@@ -22,19 +25,23 @@ from enteron.fitting.frames import (
     temperature_by_f1,
     temperature_by_likelihood,
 )
-from enteron.fitting.labelled import Labelled, label_rows
+from enteron.fitting.labelled import LabelledStudy, label_rows
 from enteron.folders.model import load_calibration, save_calibration
 from enteron.labels import COLUMN, LABELS
 from enteron.types import Annotation, FrameAxis, Scores, Segment, Unit
 
 
-def study(seed: int, rows: int = 3000, temperature: float = 1.0, bias: float = 0.0) -> Labelled:
+def study(
+    seed: int, rows: int = 3000, temperature: float = 1.0, bias: float = 0.0
+) -> LabelledStudy:
     """Truth drawn from probabilities; the scores distort those by temperature and bias."""
     rng = np.random.default_rng(seed)
     log_odds = rng.normal(-2, 2, (rows, len(LABELS)))
     truth = rng.random(log_odds.shape) < 1 / (1 + np.exp(-log_odds))
     shown = 1 / (1 + np.exp(-temperature * (log_odds - bias)))
-    return Labelled(Scores(str(seed), FrameAxis(np.arange(rows)), shown.astype(np.float32)), truth)
+    return LabelledStudy(
+        Scores(str(seed), FrameAxis(np.arange(rows)), shown.astype(np.float32)), truth
+    )
 
 
 def test_likelihood_finds_what_was_distorted():
@@ -64,7 +71,7 @@ def test_a_label_without_positives_keeps_its_scores_and_is_never_emitted():
     one = study(2)
     truth = one.truth.copy()
     truth[:, COLUMN["ulcer"]] = False
-    calibration = fit_calibration([Labelled(one.scores, truth)])
+    calibration = fit_calibration([LabelledStudy(one.scores, truth)])
     assert calibration.likelihood.bias["ulcer"] == 0
     for part in (calibration.paper, calibration.likelihood):
         assert part.thresholds["ulcer"] is None
@@ -73,11 +80,9 @@ def test_a_label_without_positives_keeps_its_scores_and_is_never_emitted():
 
 def test_at_a_threshold_of_one_half_every_temperature_has_the_same_f1():
     counts = count_log_odds([study(3)])
-    from enteron.fitting.frames import CENTRES
-
-    scores = {t: macro_f1(counts, expit(CENTRES / t), np.array([0.5])) for t in PAPER_GRID}
+    scores = {t: macro_f1(counts, expit(CENTRES / t), np.array([0.5])) for t in PAPER_TEMPERATURES}
     assert max(scores.values()) - min(scores.values()) < 1e-12
-    assert temperature_by_f1(counts) in PAPER_GRID
+    assert temperature_by_f1(counts) in PAPER_TEMPERATURES
 
 
 def test_ties_of_temperature_are_broken_by_the_reach_of_the_threshold_grid():
@@ -85,7 +90,7 @@ def test_ties_of_temperature_are_broken_by_the_reach_of_the_threshold_grid():
     #  T = 1; at T = 2 the square roots of their odds are 0.045 and 0.032, which 0.04 tells apart.
     truth = np.tile(np.arange(400)[:, None] % 2 == 0, (1, len(LABELS)))
     values = np.where(truth, 0.002, 0.001).astype(np.float32)
-    one = Labelled(Scores("x", FrameAxis(np.arange(400)), values), truth)
+    one = LabelledStudy(Scores("x", FrameAxis(np.arange(400)), values), truth)
     calibration = fit_calibration([one])
     assert calibration.paper.temperature > 1
     threshold = calibration.paper.thresholds["blood"]
@@ -96,25 +101,25 @@ def test_ties_of_temperature_are_broken_by_the_reach_of_the_threshold_grid():
 
 def test_thresholds_are_the_best_of_the_grid():
     one = study(4, rows=500)
-    found = fit_thresholds([one], FrameCalibration())
+    thresholds = fit_thresholds([one], FrameCalibration())
     for label in ("blood", "mouth", "pylorus"):
         y, p = one.truth[:, COLUMN[label]], one.scores.column(label)
-        found_at = [p >= np.float32(t) for t in GRID]
-        scores = [f1_score(y, hit) if hit.any() else 0.0 for hit in found_at]
+        positive = [p >= np.float32(t) for t in THRESHOLD_GRID]
+        scores = [f1_score(y, rows) if rows.any() else 0.0 for rows in positive]
         if label == "pylorus":
-            scores = [s if t >= 0.55 else -1 for s, t in zip(scores, GRID, strict=True)]
-        assert found[label] == GRID[int(np.argmax(scores))]
-    assert min(found[name] or 0 for name in ("z-line", "pylorus", "ileocecal valve")) >= 0.55
-    assert (GRID[0], GRID[-1]) == (0.01, 0.95)
+            scores = [s if t >= 0.55 else -1 for s, t in zip(scores, THRESHOLD_GRID, strict=True)]
+        assert thresholds[label] == THRESHOLD_GRID[int(np.argmax(scores))]
+    assert min(thresholds[name] or 0 for name in ("z-line", "pylorus", "ileocecal valve")) >= 0.55
+    assert (THRESHOLD_GRID[0], THRESHOLD_GRID[-1]) == (0.01, 0.95)
 
 
 def test_reliability_by_hand():
     #  scores 0.1, 0.1, 0.9, 0.9 with truth 0, 1, 1, 1: |0.2 - 1| + |1.8 - 2| = 1.0 over 4 rows
     p = np.array([[0.1], [0.1], [0.9], [0.9]])
-    found = reliability([(p, np.array([[False], [True], [True], [True]]))], bins=5)
-    assert found.ece == pytest.approx(0.25)
-    assert [b.count for b in found.bins] == [2, 0, 0, 0, 2]
-    assert found.bins[0].share == pytest.approx(0.5)
+    result = reliability([(p, np.array([[False], [True], [True], [True]]))], bins=5)
+    assert result.ece == pytest.approx(0.25)
+    assert [b.count for b in result.bins] == [2, 0, 0, 0, 2]
+    assert result.bins[0].share == pytest.approx(0.5)
     assert reliability([(np.ones((3, 1)), np.ones((3, 1), bool))]).ece == 0
 
 
@@ -129,18 +134,20 @@ def test_calibration_makes_scores_more_reliable_on_other_studies():
     assert fitted.likelihood.after.ece < fitted.likelihood.before.ece
 
 
-def test_temperature_of_a_device():
-    studies = [
-        Labelled(s.scores, s.truth, device)
-        for s, device in ((study(1), "A"), (study(2, temperature=2.5), "B"))
-    ]
-    fitted = fit_calibration(studies, by_device=True).likelihood
-    assert fitted.devices["A"] == pytest.approx(1.0, rel=0.05)
-    assert fitted.devices["B"] == pytest.approx(2.5, rel=0.05)
-    one = studies[1].scores
-    assert not np.allclose(calibrated(one, fitted), calibrated(one, fitted, "B"))
-    with pytest.raises(ConfigError, match="no temperature for the device 'C'"):
-        calibrated(one, fitted, "C")
+def test_the_empty_table_of_devices_in_old_files_is_dropped(tmp_path):
+    path = tmp_path / "calibration.json"
+    save_calibration(Calibration(), path)
+    current = json.loads(path.read_text())
+    old = copy.deepcopy(current)
+    for part in ("paper", "likelihood"):
+        old[part]["devices"] = {}
+    path.write_text(json.dumps(old))
+    assert load_calibration(path) == Calibration()
+    assert "devices" not in current["paper"]
+    old["likelihood"]["devices"] = {"NaviCam": 1.3}
+    path.write_text(json.dumps(old))
+    with pytest.raises(ConfigError, match=r"temperatures by capsule system \('devices'\)"):
+        load_calibration(path)
 
 
 def test_scores_that_need_nothing_are_not_touched():
@@ -165,7 +172,7 @@ def test_truth_of_scored_frames():
 def test_refusals(tmp_path):
     one = study(1, rows=5)
     with pytest.raises(LabelError, match="does not fit scores"):
-        Labelled(one.scores, one.truth[:3])
+        LabelledStudy(one.scores, one.truth[:3])
     with pytest.raises(LabelError, match="no studies to calibrate on"):
         fit_calibration([])
     with pytest.raises(ConfigError, match=r"calibration\.json cannot be read"):

@@ -8,9 +8,13 @@ import pytest
 
 from enteron.calibration import Calibration, FrameCalibration
 from enteron.calibration.calibration import unfitted_thresholds
+from enteron.cli.decode import decode as decode_command
 from enteron.folders.model import save_calibration
+from enteron.folders.scores import write_scores
 from enteron.labels import LABELS
-from tests.decode.making import with_regions
+from enteron.priors import load_priors, save_priors
+from enteron.types import FrameAxis, Scores
+from tests.decode.making import priors_without, with_regions
 
 BLOOD = np.where((np.arange(700) >= 400) & (np.arange(700) < 440), 0.95, 0.02)
 
@@ -38,9 +42,7 @@ def reading(folder) -> dict:
 
 
 def test_decode_writes_a_reading(enteron, scores, tmp_path):
-    said = enteron("decode", scores(), "--out", "out", "--study-id", "7").stdout
-    assert "Study 7" in said
-    assert "no --model" in said
+    assert "Study 7" in enteron("decode", scores(), "--out", "out", "--study-id", "7").stdout
     assert {p.name for p in (tmp_path / "out").iterdir()} == {
         "events.json", "events.csv", "submission.json", "run.json",
     }  # fmt: skip
@@ -94,9 +96,74 @@ def test_a_model_s_calibration_is_used(enteron, scores, tmp_path):
     save_calibration(Calibration(paper=never), tmp_path / "model" / "calibration.json")
     for model, labels in ((["--model", "model"], set()), ([], {"blood"})):
         enteron("decode", scores(), "--out", "out", "--preset", "paper", *model)
-        found = {event["label"] for event in reading(tmp_path / "out")["events"]}
-        assert found & {"blood"} == labels
+        emitted = {event["label"] for event in reading(tmp_path / "out")["events"]}
+        assert emitted & {"blood"} == labels
     assert json.loads((tmp_path / "out" / "run.json").read_text())["model"] is None
+
+
+def save_uncalibrated(folder) -> None:
+    folder.mkdir()
+    save_calibration(Calibration(), folder / "calibration.json")
+
+
+def test_scores_without_a_model_are_warned_of(enteron, scores, tmp_path):
+    save_uncalibrated(tmp_path / "model")
+    done = enteron("decode", scores(), "--out", "out")
+    assert done.stderr.startswith("Warning: without --model the scores are taken as calibrated")
+    assert done.stderr.count("\n") == 1
+    assert enteron("decode", scores(), "--out", "out", "--model", "model").stderr == ""
+
+
+def test_raw_scores_of_enteron_are_named_before_decoding(enteron, tmp_path, monkeypatch, capsys):
+    values = with_regions("s" * 300 + "i" * 400, blood=BLOOD).values
+    path = tmp_path / "raw.parquet"
+    write_scores(path, Scores("7", FrameAxis(5 * np.arange(700)), values))
+    done = enteron("decode", "raw.parquet", "--out", "out")
+    assert done.stderr.startswith("Warning: raw.parquet holds the raw scores of a model")
+    assert "--model MODEL" in done.stderr
+    #  The warning is there before decoding starts.
+    warned = []
+
+    def failing(*_):
+        warned.append(capsys.readouterr().err)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("enteron.decode.decode", failing)
+    with pytest.raises(KeyboardInterrupt):
+        decode_command(path, tmp_path / "out")
+    assert "raw scores" in warned[0]
+
+
+def test_priors_change_the_events(enteron, scores, tmp_path):
+    def labels(*arguments) -> set[str]:
+        enteron("decode", scores(), "--out", "out", *arguments)
+        return {event["label"] for event in reading(tmp_path / "out")["events"]}
+
+    bloodless, packaged = priors_without("blood", "small intestine"), load_priors()
+    save_uncalibrated(tmp_path / "model")
+    assert "blood" in labels("--model", "model")
+    save_priors(bloodless, tmp_path / "mine.json")
+    assert "blood" not in labels("--priors", "mine.json")
+    #  the priors of a model folder are used with it, unless others are given
+    save_priors(bloodless, tmp_path / "model" / "priors.json")
+    save_priors(packaged, tmp_path / "packaged.json")
+    assert "blood" not in labels("--model", "model")
+    assert "blood" not in labels("--model", "model/calibration.json")
+    assert "blood" in labels("--model", "model", "--priors", "packaged.json")
+
+
+def test_priors_that_cannot_be_read(enteron, scores, tmp_path):
+    (tmp_path / "damaged.json").write_text("{")
+    (tmp_path / "other.json").write_text("{}")
+    for name, problem in (
+        ("none.json", "priors none.json cannot be read"),
+        ("damaged.json", "damaged.json is not JSON"),
+        ("other.json", "other.json: "),
+    ):
+        done = enteron("decode", scores(), "--out", "out", "--priors", name, code=1)
+        assert problem in done.stderr
+        assert done.stderr.count("\n") == 1
+        assert not (tmp_path / "out").exists()
 
 
 def test_options_from_a_file(enteron, scores, tmp_path):
@@ -107,6 +174,10 @@ def test_options_from_a_file(enteron, scores, tmp_path):
     (tmp_path / "bad.toml").write_text("[state_machine]\ntua = 10\n")
     done = enteron("decode", "scores.parquet", "--out", "o", "--config", "bad.toml", code=1)
     assert "[state_machine] tua is not an option; did you mean 'tau'" in done.stderr
+    (tmp_path / "bad.toml").write_text('cut = true\n[findings]\nrank = "persistence"\n')
+    done = enteron("decode", "scores.parquet", "--out", "o", "--config", "bad.toml", code=1)
+    assert "cut = true needs the confidence of findings" in done.stderr
+    assert done.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize(
@@ -161,6 +232,7 @@ def test_a_calibration_is_checked(enteron, scores, tmp_path):
         ('{"temprature": 1}', "temprature is not an option"),
         ('{"paper": {"temperature": 0}}', "[paper] temperature = 0 is not valid"),
         ('{"paper": {"bias": {"blood": 1}}}', "'mouth' is missing"),
+        ('{"paper": {"devices": {"A": 1.2}}}', "temperatures by capsule system"),
     ):
         path.write_text(text)
         done = enteron("decode", scores(), "--out", "out", "--model", "m", code=1)

@@ -10,6 +10,7 @@ from enteron.datasets.label_table import LabelTable, truth_events
 from enteron.datasets.submission import write_submission
 from enteron.folders.model import load_calibration
 from enteron.labels import LABELS
+from enteron.priors import Priors, load_priors, save_priors
 from enteron.types import Unit
 from tests.fitting.test_tuning import studies
 
@@ -45,14 +46,33 @@ def test_tune_reports_other_studies_and_writes_what_decode_reads(enteron, folder
     assert figures["presets"]["transit"]["counts"]["studies"] == 4
 
 
+def test_tune_fits_with_the_priors_of_the_file_or_of_the_model_folder(enteron, folder):
+    def fitted(*arguments):
+        enteron("tune", "scores", "truth.json", "--folds", 2, "--out", "model", *arguments)
+        return load_calibration(folder / "model")
+
+    #  Blood that no region shows is attenuated everywhere, so that other thresholds fit.
+    table = load_priors().model_dump()
+    for shares in table["given_region"]["shares"].values():
+        shares["blood"] = 0.0
+    save_priors(Priors.model_validate(table), folder / "bloodless.json")
+    packaged, other = fitted(), fitted("--priors", "bloodless.json")
+    assert other.events["blood"] != packaged.events["blood"]
+    save_priors(Priors.model_validate(table), folder / "model" / "priors.json")
+    assert fitted() == other
+
+
 def test_tune_refuses(enteron, folder):
     (folder / "empty").mkdir()
+    (folder / "damaged.json").write_text("{")
     for arguments, said in (
         (["none", "truth.json"], "'none' is not a folder"),
         (["empty", "truth.json"], "the folder 'empty' holds no scores"),
         (["scores", "none.json"], "none.json cannot be read"),
         (["scores", "truth.json", "--folds", 9], "4 studies cannot be divided into 9 folds"),
         (["scores", "truth.json", "--unit", "index"], "scores count in 'frame', the truth in"),
+        (["scores", "truth.json", "--priors", "none.json"], "priors none.json cannot be read"),
+        (["scores", "truth.json", "--priors", "damaged.json"], "damaged.json is not JSON"),
     ):
         done = enteron("tune", *arguments, code=1)
         assert said in done.stderr

@@ -3,10 +3,11 @@
 import numpy as np
 
 from enteron.labels import COLUMN, LABELS
+from enteron.priors import Priors, load_priors
 from enteron.types import FrameAxis, Scores
 
 
-def drawn(line: str, digits: bool = True) -> np.ndarray:
+def drawn(line: str) -> np.ndarray:
     """'.' is 0, '#' is 1, a digit is tenths."""
     tenths = {".": 0.0, "#": 1.0, **{str(d): d / 10 for d in range(10)}}
     return np.array([tenths[c] for c in line], dtype=np.float32)
@@ -35,3 +36,10 @@ def with_regions(line: str, step: int = 1, **columns: np.ndarray) -> Scores:
     regions = {name: p[:, column] for column, name in enumerate(LABELS[:5])}
     named = {name.replace(" ", "_"): values for name, values in regions.items()}
     return scores_of(step, 0, "x", **{**named, **columns})
+
+
+def priors_without(label: str, region: str) -> Priors:
+    """The packaged priors, but the region never shows the label."""
+    table = load_priors().model_dump()
+    table["given_region"]["shares"][region][label] = 0.0
+    return Priors.model_validate(table)

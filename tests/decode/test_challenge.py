@@ -1,11 +1,13 @@
 """The rule of silence and the official form of events, by hand."""
 
+import math
+
 import pytest
 
 from enteron.calibration.calibration import Calibration, Silence
 from enteron.decode.events import DecodedEvent, cut_at_changes, to_annotation
 from enteron.decode.options import PRESETS, require_fitted
-from enteron.decode.pipeline import presence_given, speaks, worth_emitting
+from enteron.decode.pipeline import drop_silent, is_worth_emitting, presence_probability
 from enteron.errors import ConfigError
 from enteron.labels import LABELS
 from enteron.types import Segment, Unit
@@ -45,8 +47,6 @@ def test_uncut_events_keep_their_order():
 
 
 def statistics(presence: float, ap: float, slope: float = 0.0) -> Silence:
-    import math
-
     intercept = math.log(presence / (1 - presence))
     return Silence(presence=presence, expected_ap=ap, intercept=intercept, slope=slope)
 
@@ -57,16 +57,16 @@ def statistics(presence: float, ap: float, slope: float = 0.0) -> Silence:
     [(75 / 80, 0.067), (71 / 80, 0.127), (65 / 80, 0.231), (58 / 80, 0.379), (51 / 80, 0.569)],
 )
 def test_the_bar_of_silence(pi, bar):
-    assert speaks(statistics(pi, bar + 0.002), 0.5)
-    assert not speaks(statistics(pi, bar - 0.002), 0.5)
+    assert is_worth_emitting(statistics(pi, bar + 0.002), 0.5)
+    assert not is_worth_emitting(statistics(pi, bar - 0.002), 0.5)
 
 
 def test_evidence_in_this_study_moves_presence():
     rare = statistics(0.2, 0.5, slope=1.0)
-    assert presence_given(rare, 0.5) == pytest.approx(0.2)
-    assert presence_given(rare, 0.99) > 0.95
-    assert not speaks(rare, 0.5)
-    assert speaks(rare, 0.99)
+    assert presence_probability(rare, 0.5) == pytest.approx(0.2)
+    assert presence_probability(rare, 0.99) > 0.95
+    assert not is_worth_emitting(rare, 0.5)
+    assert is_worth_emitting(rare, 0.99)
 
 
 def test_silence_removes_whole_labels():
@@ -76,7 +76,7 @@ def test_silence_removes_whole_labels():
         DecodedEvent(5, 9, "polyp", 0.5),
         DecodedEvent(15, 19, "polyp", 0.4),
     ]
-    kept = worth_emitting(events, Calibration(studies=9, silence=table))
+    kept = drop_silent(events, Calibration(studies=9, silence=table))
     assert [event.label for event in kept] == ["colon"]
 
 

@@ -12,6 +12,7 @@ from enteron.decode.options import (
     PAPER,
     TRANSIT,
     DecodeOptions,
+    FindingOptions,
     LandmarkOptions,
     StateMachineOptions,
 )
@@ -19,7 +20,7 @@ from enteron.errors import ConfigError, EnteronError
 from enteron.labels import COLUMN, FINDINGS, LABELS, REGIONS
 from enteron.priors import load_priors
 from enteron.types import FrameAxis, Scores
-from tests.decode.making import scores_of, with_regions
+from tests.decode.making import priors_without, scores_of, with_regions
 from tests.literal import decoding as literal
 
 PRIORS = load_priors()
@@ -49,11 +50,11 @@ def test_paper_equals_the_loops(seed):
     assert {(e.label, e.start, e.stop) for e in events} == set(wanted)
     assert len(events) == len(wanted) > 20
     #  findings in the order of their persistence
-    mine = [(e.label, e.start, e.stop) for e in events if e.label in FINDINGS]
-    assert mine == [event for event in wanted if event[0] in FINDINGS]
+    findings = [(e.label, e.start, e.stop) for e in events if e.label in FINDINGS]
+    assert findings == [event for event in wanted if event[0] in FINDINGS]
 
 
-def found(scores, options, **others) -> list[tuple[str, int, int]]:
+def spans(scores, options, **others) -> list[tuple[str, int, int]]:
     return [(e.label, e.start, e.stop) for e in decode(scores, options, PRIORS, **others)]
 
 
@@ -62,12 +63,12 @@ QUICK = PAPER.model_copy(update={"state_machine": StateMachineOptions(window=1, 
 
 def test_the_mouth_is_emitted_only_if_it_was_seen():
     #  mouth at 0.9 for six rows, then two rows of stomach before the commit: mean 0.69 >= 0.5
-    assert found(with_regions("mmmmmmssss"), QUICK)[0] == ("mouth", 0, 8)
+    assert spans(with_regions("mmmmmmssss"), QUICK)[0] == ("mouth", 0, 8)
     #  never seen: the study begins in the stomach, two rows late
-    assert found(with_regions("ssssss"), QUICK) == [("stomach", 2, 6)]
+    assert spans(with_regions("ssssss"), QUICK) == [("stomach", 2, 6)]
     strict = unfitted_thresholds() | {"mouth": None}
     calibration = Calibration(paper=FrameCalibration(thresholds=strict))
-    assert found(with_regions("mmmmmm"), QUICK, calibration=calibration) == []
+    assert spans(with_regions("mmmmmm"), QUICK, calibration=calibration) == []
 
 
 @pytest.mark.parametrize("name", ["paper", "transit"])
@@ -94,7 +95,7 @@ def test_events_count_in_frames_and_a_row_holds_up_to_the_next():
     line = "i" * 60
     blood = np.zeros(60, dtype=np.float32)
     blood[50:] = 0.9  # open at the end
-    events = found(with_regions(line, step=5, blood=blood), QUICK)
+    events = spans(with_regions(line, step=5, blood=blood), QUICK)
     assert events[0] == ("small intestine", 10, 300)
     assert events[1][0] == "blood"
     assert events[1][2] == 300
@@ -129,17 +130,17 @@ def test_landmarks_lie_near_the_regions_they_separate():
     pylorus[20:60] = pylorus[380:420] = pylorus[500:540] = 0.95
     scores = with_regions("e" * 200 + "s" * 100 + "c" * 300, pylorus=pylorus)
     #  stomach from row 202 to 302, after it the colon: pylorus may lie in rows 152 to 352
-    assert [e for e in found(scores, QUICK) if e[0] == "pylorus"] == []
+    assert [e for e in spans(scores, QUICK) if e[0] == "pylorus"] == []
     #  further away it may be wanted, but gating attenuates it in esophagus and colon as well
     wide = QUICK.model_copy(update={"landmarks": LandmarkOptions(near=90), "gate": 1.0})
-    assert [e for e in found(scores, wide) if e[0] == "pylorus"] == [("pylorus", 380, 392)]
+    assert [e for e in spans(scores, wide) if e[0] == "pylorus"] == [("pylorus", 380, 392)]
     #  no change from stomach to intestine, so none to place it at
-    assert [e for e in found(scores, TRANSIT) if e[0] == "pylorus"] == []
+    assert [e for e in spans(scores, TRANSIT) if e[0] == "pylorus"] == []
 
 
 def test_a_landmark_without_evidence_is_not_invented():
     scores = with_regions("s" * 100 + "i" * 300, step=100, pylorus=np.full(400, 0.2))
-    assert [e for e in found(scores, TRANSIT) if e[0] == "pylorus"] == []
+    assert [e for e in spans(scores, TRANSIT) if e[0] == "pylorus"] == []
 
 
 def test_a_label_without_threshold_is_never_emitted():
@@ -157,9 +158,9 @@ def test_thresholded_columns_are_scores():
     zero_one = (with_regions(line, step=100).values > 0.5).astype(np.float32)
     zero_one[:, COLUMN["blood"]] = blood
     scores = Scores("x", FrameAxis(100 * np.arange(200)), zero_one)
-    assert ("stomach", 0, 6000) in found(scores, TRANSIT)
-    assert ("small intestine", 6000, 20000) in found(scores, TRANSIT)
-    (event,) = [e for e in found(scores, TRANSIT) if e[0] == "blood"]
+    assert ("stomach", 0, 6000) in spans(scores, TRANSIT)
+    assert ("small intestine", 6000, 20000) in spans(scores, TRANSIT)
+    (event,) = [e for e in spans(scores, TRANSIT) if e[0] == "blood"]
     assert abs(event[1] - 10000) <= 300
     assert abs(event[2] - 13000) <= 300
 
@@ -174,11 +175,57 @@ def test_presets_that_need_fitting_say_so():
         preset("transi")
 
 
-def test_device_temperatures_are_named():
-    scores = with_regions("i" * 50)
-    options = DecodeOptions(device="NaviCam")
-    with pytest.raises(ConfigError, match="no temperature for the device 'NaviCam'"):
-        decode(scores, options, PRIORS)
+def two_bleedings() -> Scores:
+    """A long, weak run of blood, and a short, strong one."""
+    blood = np.zeros(300, dtype=np.float32)
+    blood[50:150] = 0.6
+    blood[200:215] = 0.95
+    return with_regions("i" * 300, blood=blood)
+
+
+def ranked(rank, **options) -> list:
+    findings = FindingOptions(rank=rank)
+    decoded = decode(two_bleedings(), DecodeOptions(findings=findings, **options), PRIORS)
+    return [event for event in decoded if event.label == "blood"]
+
+
+@pytest.mark.parametrize("anatomy", ["state machine", "semi-Markov"])
+def test_the_rank_of_findings_is_an_option_of_its_own(anatomy):
+    #  S = 0.6 ln 100 = 2.8 for the long run and 0.95 ln 15 = 2.6 for the short one
+    weak, strong = (50, 150), (200, 215)
+    by_confidence = ranked("confidence", anatomy=anatomy)
+    assert [(e.start, e.stop) for e in by_confidence] == [strong, weak]
+    assert all(e.onset is not None and e.end is not None for e in by_confidence)
+    by_persistence = ranked("persistence", anatomy=anatomy)
+    assert [(e.start, e.stop) for e in by_persistence] == [weak, strong]
+    assert all(e.onset is None and e.end is None for e in by_persistence)
+
+
+def test_presets_name_their_rank():
+    assert {name: options.findings.rank for name, options in PRESETS.items()} == {
+        "paper": "persistence",
+        "transit": "confidence",
+        "challenge": "confidence",
+        "clinical": "confidence",
+    }
+
+
+@pytest.mark.parametrize("option", ["silence", "cut"])
+def test_what_needs_confidence_refuses_a_rank_without_it(option):
+    findings = FindingOptions(rank="persistence")
+    with pytest.raises(ConfigError, match=f"{option} = true needs the confidence of findings"):
+        DecodeOptions.model_validate({option: True, "findings": findings})
+
+
+def test_other_priors_give_other_events():
+    #  In the packaged priors the small intestine shows blood; where it never does, 0.9 x 0.3 is
+    #  below the threshold.
+    blood = np.zeros(200, dtype=np.float32)
+    blood[100:140] = 0.9
+    scores = with_regions("i" * 200, blood=blood)
+    assert "blood" in {e.label for e in decode(scores, TRANSIT, PRIORS)}
+    bloodless = priors_without("blood", "small intestine")
+    assert "blood" not in {e.label for e in decode(scores, TRANSIT, bloodless)}
 
 
 def test_the_same_scores_give_the_same_events():
@@ -187,7 +234,7 @@ def test_the_same_scores_give_the_same_events():
         assert decode(scores, PRESETS[name], PRIORS) == decode(scores, PRESETS[name], PRIORS)
 
 
-def test_edges_are_surer_where_evidence_turns_sharply():
+def test_edges_have_more_confidence_where_evidence_turns_sharply():
     sharp = np.where(np.arange(40) >= 20, 5.0, -5.0)
     blunt = np.where(np.arange(40) >= 20, 0.2, -0.2)
     at = np.array([20])

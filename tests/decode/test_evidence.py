@@ -1,12 +1,12 @@
-"""Evidence takes off the base rates that calibrated probabilities contain, and no others."""
+"""Evidence subtracts the base rates that calibrated probabilities contain, and no others."""
 
 import numpy as np
 
 from enteron.calibration import Calibration
 from enteron.decode import PRESETS, decode
-from enteron.decode.evidence import base_rates, known_rates
+from enteron.decode.evidence import base_rates, score_base_rates
 from enteron.fitting.frames import fit_calibration
-from enteron.fitting.labelled import Labelled
+from enteron.fitting.labelled import LabelledStudy
 from enteron.labels import COLUMN, LABELS, REGIONS
 from enteron.priors import load_priors
 from enteron.types import FrameAxis, Scores
@@ -24,28 +24,28 @@ def labelled(seed, rows=300):
     log_odds = np.where(truth, 0.7, -0.7) + random.normal(0, 1, truth.shape)
     values = (1 / (1 + np.exp(-log_odds))).astype(np.float32)
     scores = Scores(str(seed), FrameAxis(np.arange(rows) * 5), values, None, 250.0)
-    return Labelled(scores, truth)
+    return LabelledStudy(scores, truth)
 
 
 def test_rates_are_those_of_the_fitted_studies_where_they_show_the_label():
     calibration = fit_calibration([labelled(0), labelled(1)])
-    rates = known_rates(calibration, PRIORS)
+    rates = score_base_rates(calibration, PRIORS)
     assert np.isclose(rates[COLUMN["mouth"]], 0.1)
     assert np.isclose(rates[COLUMN["colon"]], 0.2)
     assert rates[COLUMN["ulcer"]] == base_rates(PRIORS)[COLUMN["ulcer"]]  # in none of them
     assert base_rates(PRIORS)[COLUMN["mouth"]] < 0.01
 
 
-def test_scores_that_nobody_calibrated_have_no_base_rate():
-    assert (known_rates(Calibration(), PRIORS) == 0.5).all()
+def test_uncalibrated_scores_have_no_base_rate():
+    assert (score_base_rates(Calibration(), PRIORS) == 0.5).all()
 
 
 def test_a_common_mouth_does_not_swallow_the_study():
     # With the priors' rate of the mouth, one in some thousand, every row of a calibrated score
     # of a few percent would speak for the mouth, and the whole study would be one.
     calibration = fit_calibration([labelled(seed) for seed in range(4)])
-    found = decode(labelled(9).scores, PRESETS["transit"], PRIORS, calibration)
-    borders = {e.label: e.start // 5 for e in found if e.label in REGIONS}
+    events = decode(labelled(9).scores, PRESETS["transit"], PRIORS, calibration)
+    borders = {e.label: e.start // 5 for e in events if e.label in REGIONS}
     assert set(borders) == set(REGIONS)
     for region, true in zip(REGIONS, (0, 30, 60, 150, 240), strict=True):
         assert abs(borders[region] - true) <= 3

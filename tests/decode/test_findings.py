@@ -8,10 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from enteron.decode.evidence import mean_log_odds, median
-from enteron.decode.findings import candidates, median_run, persistence, select
+from enteron.decode.events import DecodedRun
+from enteron.decode.evidence import running_mean_log_odds, running_median
+from enteron.decode.findings import (
+    find_candidates,
+    median_run_length,
+    persistence,
+    select_candidates,
+)
 from enteron.decode.options import PAPER, TRANSIT, FindingOptions
-from enteron.decode.pipeline import gated
+from enteron.decode.pipeline import gate
 from enteron.labels import COLUMN, FINDINGS, LABELS, LANDMARKS, REGIONS
 from enteron.priors import load_priors
 from enteron.runs import hysteresis, means, runs_of
@@ -72,27 +78,27 @@ def test_persistence_equals_the_loop(p):
     spans = hysteresis(p, 0.5, 0.35)
     wanted = [literal.persistence(p.tolist(), tuple(span)) for span in spans.tolist()]
     np.testing.assert_allclose(persistence(means(p, spans), spans), wanted, rtol=1e-6)
-    found = candidates("blood", p, 0.5, 0.7)
-    np.testing.assert_allclose([c.persistence for c in found], wanted, rtol=1e-6)
-    assert [c.peak for c in found] == [p[a:b].max() for a, b in spans]
+    candidates = find_candidates("blood", p, 0.5, 0.7)
+    np.testing.assert_allclose([c.persistence for c in candidates], wanted, rtol=1e-6)
+    assert [c.peak for c in candidates] == [p[a:b].max() for a, b in spans]
 
 
 def test_persistence_by_hand():
     #  ####  d = t_e - t_s = 3 - 0 = 3,  S = 1 x ln 4;  a single row has d = 0 and S = 0
-    (four,) = candidates("blood", drawn(".####."), 0.5, 0.7)
-    (one,) = candidates("blood", drawn("#"), 0.5, 0.7)
+    (four,) = find_candidates("blood", drawn(".####."), 0.5, 0.7)
+    (one,) = find_candidates("blood", drawn("#"), 0.5, 0.7)
     assert four.persistence == pytest.approx(math.log(4))
     assert (four.duration, one.duration, one.persistence) == (3, 0, 0)
 
 
 def kept(lengths, options, label="blood", p=1.0):
     line = np.zeros(sum(lengths) + len(lengths), dtype=np.float32)
-    at = 0
+    start = 0
     for length in lengths:
-        line[at : at + length] = p
-        at += length + 1
-    chosen = select(candidates(label, line, 0.5, 0.7), options, PRIORS)
-    return [c.stop - c.start for c in chosen]
+        line[start : start + length] = p
+        start += length + 1
+    selected = select_candidates(find_candidates(label, line, 0.5, 0.7), options, PRIORS)
+    return [c.stop - c.start for c in selected]
 
 
 def test_limits_of_the_paper():
@@ -125,7 +131,7 @@ def test_floors_from_run_lengths_let_short_lesions_live():
     st.sampled_from([1, 3, 25, 51]),
 )
 def test_median_equals_the_loop(p, window):
-    smoothed = median(np.stack([p, p[::-1]], axis=1), window)
+    smoothed = running_median(np.stack([p, p[::-1]], axis=1), window)
     assert smoothed[:, 0].tolist() == literal.median_filter(p.tolist(), window)
     assert smoothed[:, 1].tolist() == literal.median_filter(p[::-1].tolist(), window)
 
@@ -133,15 +139,15 @@ def test_median_equals_the_loop(p, window):
 def test_mean_of_log_odds_keeps_what_a_median_erases():
     p = np.full(41, 0.1, dtype=np.float32)
     p[20:22] = 0.99
-    assert median(p[:, None], 5)[:, 0].max() == np.float32(0.1)
+    assert running_median(p[:, None], 5)[:, 0].max() == np.float32(0.1)
     #  log-odds -2.2 three times and 4.6 twice: their mean is 0.52, a probability of 0.63
-    assert mean_log_odds(p, 5).max() == pytest.approx(0.627, abs=0.001)
-    np.testing.assert_allclose(mean_log_odds(p[:10], 5), 0.1, rtol=1e-5)
+    assert running_mean_log_odds(p, 5).max() == pytest.approx(0.627, abs=0.001)
+    np.testing.assert_allclose(running_mean_log_odds(p[:10], 5), 0.1, rtol=1e-5)
 
 
 def test_windows_are_odd_and_no_longer_than_the_median_run():
     for label in FINDINGS:
-        window = median_run(label, PRIORS)
+        window = median_run_length(label, PRIORS)
         assert window % 2 == 1
         assert 1 <= window <= PRIORS.run_lengths(label).quantile(0.5)
 
@@ -149,9 +155,13 @@ def test_windows_are_odd_and_no_longer_than_the_median_run():
 def test_gating_equals_the_loop():
     rng = np.random.default_rng(0)
     p = rng.random((50, len(LABELS))).astype(np.float32)
-    stays = [(1, 5, 12), (2, 12, 30), (4, 30, 50)]  # rows 0 to 5 have no region
+    regions = [  # rows 0 to 5 have no region
+        DecodedRun("esophagus", 5, 12, 1.0),
+        DecodedRun("stomach", 12, 30, 1.0),
+        DecodedRun("colon", 30, 50, 1.0),
+    ]
     names = [None] * 5 + ["esophagus"] * 7 + ["stomach"] * 18 + ["colon"] * 20
-    result = gated(p, stays, PRIORS)
+    result = gate(p, regions, PRIORS)
     for label in LABELS:
         column = COLUMN[label]
         wanted = literal.gate(p[:, column].tolist(), names, PRIORS.given_region.shares, label)
@@ -159,4 +169,4 @@ def test_gating_equals_the_loop():
             wanted = p[:, column].tolist()
         np.testing.assert_allclose(result[:, column], wanted, rtol=1e-6)
     assert set(LANDMARKS) | set(FINDINGS) | set(REGIONS) == set(LABELS)
-    np.testing.assert_array_equal(gated(p, stays, PRIORS, factor=1), p)
+    np.testing.assert_array_equal(gate(p, regions, PRIORS, factor=1), p)

@@ -1,3 +1,5 @@
+"""The gap merge by hand."""
+
 import numpy as np
 
 from enteron.calibration import Calibration
@@ -13,19 +15,19 @@ def scores(runs, rows=100, frames_per_row=None):
     return Scores("s", FrameAxis(np.arange(rows)), values, None, frames_per_row)
 
 
-def spans(found):
-    return [(e.label, e.start, e.stop) for e in found]
+def spans(events):
+    return [(e.label, e.start, e.stop) for e in events]
 
 
 def test_gaps_of_up_to_15_rows_are_closed():
     #   10-20 .. 15 rows .. 35-40 .. 16 rows .. 56-60
-    found = gap_merge(scores([(10, 20), (35, 40), (56, 60)]), Calibration())
-    assert sorted(spans(found)) == [("blood", 10, 40), ("blood", 56, 60)]
+    events = gap_merge(scores([(10, 20), (35, 40), (56, 60)]), Calibration())
+    assert sorted(spans(events)) == [("blood", 10, 40), ("blood", 56, 60)]
 
 
 def test_the_gap_shrinks_with_a_shortened_study():
-    found = gap_merge(scores([(10, 20), (23, 30), (34, 40)], frames_per_row=25.0), Calibration())
-    assert sorted(spans(found)) == [("blood", 10, 30), ("blood", 34, 40)]  # 15 / 5 = 3 rows
+    events = gap_merge(scores([(10, 20), (23, 30), (34, 40)], frames_per_row=25.0), Calibration())
+    assert sorted(spans(events)) == [("blood", 10, 30), ("blood", 34, 40)]  # 15 / 5 = 3 rows
 
 
 def test_nothing_above_its_threshold_is_nothing():

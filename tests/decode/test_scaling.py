@@ -1,11 +1,21 @@
-"""Synthetic studies are shortened; whatever counts rows shrinks with them, in every decoder."""
+"""Synthetic studies have fewer rows; constants counted in rows shrink with them, once."""
 
 import numpy as np
 import pytest
 
+from enteron.calibration import Calibration
 from enteron.decode import PRESETS, decode
-from enteron.decode.findings import Candidate, persistence, select
-from enteron.decode.options import FindingOptions, scaled_rows, scaled_window
+from enteron.decode.findings import Candidate, persistence, select_candidates
+from enteron.decode.options import (
+    PAPER,
+    TRANSIT,
+    DecodeOptions,
+    FindingOptions,
+    scaled_for,
+    scaled_rows,
+    scaled_window,
+)
+from enteron.decode.pipeline import Decoder
 from enteron.errors import EnteronError
 from enteron.labels import COLUMN, LABELS, REGIONS
 from enteron.priors import load_priors
@@ -27,7 +37,7 @@ def regions(events):
 
 
 @pytest.mark.parametrize(
-    ("rows", "shortening", "scaled", "window"),
+    ("rows", "row_scale", "scaled", "window"),
     [
         (200, 1, 200, 199),
         (51, 1, 51, 51),
@@ -37,16 +47,43 @@ def regions(events):
         (0, 9, 0, 1),
     ],
 )
-def test_rows_of_a_shortened_study(rows, shortening, scaled, window):
-    assert scaled_rows(rows, shortening) == scaled
-    assert scaled_window(rows, shortening) == window
+def test_rows_of_a_shortened_study(rows, row_scale, scaled, window):
+    assert scaled_rows(rows, row_scale) == scaled
+    assert scaled_window(rows, row_scale) == window
+
+
+def test_every_option_counted_in_rows_is_scaled_and_no_other():
+    short = transit((10, 20, 60, 200), 300, frames_per_row=50.0)  # a row stands for ten
+    paper = PAPER.model_dump()
+    paper["state_machine"] |= {"window": 5, "tau": 20}
+    paper["semi_markov"]["margin"] = 2  # 2.5 rounds to the even number
+    paper["landmarks"]["near"] = 5
+    paper["findings"] |= {"window": 1, "longest": 300}
+    assert scaled_for(PAPER, short).model_dump() == paper
+    assert scaled_for(TRANSIT, short).findings == TRANSIT.findings  # nothing in it counts rows
+    assert scaled_for(PAPER, transit((10, 20, 60, 200), 300)) is PAPER
+
+
+@pytest.mark.parametrize("frames_per_row", [5.7, 12.5, 73.217, 61.0, 5 * 3000 / 49])
+def test_the_scaled_limit_is_the_longest_that_stands_for_no_more(frames_per_row):
+    scores = transit((1, 2, 3, 4), 5, frames_per_row=frames_per_row)
+    longest = scaled_for(PAPER, scores).findings.longest
+    assert longest is not None
+    assert longest * scores.shortening <= 3000 < (longest + 1) * scores.shortening
+
+
+def test_scaling_happens_once_at_the_entry():
+    short = transit((10, 20, 60, 200), 300, frames_per_row=50.0)
+    decoder = Decoder(short, PAPER, load_priors(), Calibration())
+    assert decoder.options == scaled_for(PAPER, short)
+    assert decoder.row_scale == 10
 
 
 def test_the_state_machine_shrinks_with_the_study():
     #  10 rows a region: far below tau = 200, so nothing is ever confirmed at full length
     borders = (10, 20, 60, 200)
     assert regions(decode(transit(borders, 300), PRESETS["paper"])) != []
-    found = regions(decode(transit(borders, 300, frames_per_row=250.0), PRESETS["paper"]))
+    scaled = regions(decode(transit(borders, 300, frames_per_row=250.0), PRESETS["paper"]))
     by_hand = PRESETS["paper"].model_copy(
         update={
             "state_machine": PRESETS["paper"].state_machine.model_copy(
@@ -54,8 +91,8 @@ def test_the_state_machine_shrinks_with_the_study():
             )
         }
     )
-    assert found == regions(decode(transit(borders, 300), by_hand))
-    assert [label for label, _, _ in found][-3:] == list(REGIONS[2:])
+    assert scaled == regions(decode(transit(borders, 300), by_hand))
+    assert [label for label, _, _ in scaled][-3:] == list(REGIONS[2:])
 
 
 def test_durations_of_the_transit_model_count_original_frames():
@@ -64,9 +101,9 @@ def test_durations_of_the_transit_model_count_original_frames():
     by_hand = options.model_copy(
         update={"semi_markov": options.semi_markov.model_copy(update={"stride": 250})}
     )
-    found = regions(decode(transit(borders, 300, frames_per_row=250.0), options))
-    assert found == regions(decode(transit(borders, 300), by_hand))
-    assert [start // 5 for _, start, _ in found] == [0, 10, 20, 60, 200]
+    scaled = regions(decode(transit(borders, 300, frames_per_row=250.0), options))
+    assert scaled == regions(decode(transit(borders, 300), by_hand))
+    assert [start // 5 for _, start, _ in scaled] == [0, 10, 20, 60, 200]
 
 
 def test_persistence_counts_rows_of_the_full_length():
@@ -78,13 +115,15 @@ def test_persistence_counts_rows_of_the_full_length():
 
 def test_the_longest_event_and_the_floor_shrink():
     priors = load_priors()
-    found = [Candidate("blood", 0, 400, 0.9, 0.9, 5.0)]
-    assert select(found, FindingOptions(), priors) == found
-    assert select(found, FindingOptions(), priors, 10.0) == []  # 3,990 rows at full length
+    scores = transit((10, 20, 60, 200), 500, frames_per_row=50.0)
+    scaled = scaled_for(DecodeOptions(findings=FindingOptions()), scores).findings
+    long = [Candidate("blood", 0, 400, 0.9, 0.9, 5.0)]
+    assert select_candidates(long, FindingOptions(), priors) == long
+    assert select_candidates(long, scaled, priors, 10.0) == []  # 3,990 rows at full length
     short = [Candidate("blood", 0, 1, 0.9, 0.9, 5.0)]
     options = FindingOptions(floor=0.5, persistence=None)
-    assert select(short, options, priors) == []
-    assert select(short, options, priors, 1000.0) == short
+    assert select_candidates(short, options, priors) == []
+    assert select_candidates(short, options, priors, 1000.0) == short
 
 
 def test_a_study_without_a_scale_is_decoded_as_ever():

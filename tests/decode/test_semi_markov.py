@@ -10,13 +10,14 @@ from hypothesis import strategies as st
 
 from enteron.decode.options import SemiMarkovOptions
 from enteron.decode.regions import (
-    best_on,
+    best_borders,
+    best_borders_on,
     border_posterior,
     log_durations,
     make_problem,
-    semi_markov_transit,
-    solve,
+    semi_markov_regions,
 )
+from enteron.labels import REGIONS
 from enteron.priors import load_priors
 from tests.decode.making import regions_drawn
 
@@ -28,14 +29,21 @@ def every_path(rows: int):
         yield (0, *inner, rows)
 
 
-def value(borders, known, durations, kappa) -> float:
+def value(borders, evidence, durations, kappa) -> float:
     """The objective as the specification writes it, region by region, row by row."""
     total = 0.0
     for k in range(5):
         for t in range(borders[k], borders[k + 1]):
-            total += kappa * float(known[t, k])
+            total += kappa * float(evidence[t, k])
         total += float(durations[k, borders[k + 1] - borders[k]])
     return total
+
+
+def objective(problem, borders) -> float:
+    """The same from the sums along time that the solver uses, for borders b_0 to b_5."""
+    k = np.arange(problem.regions)
+    gained = problem.total[k, borders[1:]] - problem.total[k, borders[:-1]]
+    return float((gained + problem.durations[k, np.diff(borders)]).sum())
 
 
 def drawn_problem(seed: int, rows: int, strength: float = 2.0):
@@ -48,28 +56,28 @@ def drawn_problem(seed: int, rows: int, strength: float = 2.0):
 @settings(max_examples=60)
 @given(st.integers(0, 10**6), st.integers(1, 9), st.sampled_from([0.1, 0.3, 1.0]))
 def test_optimum_equals_brute_force(seed, rows, kappa):
-    known, durations = drawn_problem(seed, rows)
-    problem = make_problem(known, durations, kappa)
-    best = max(value(path, known, durations, kappa) for path in every_path(rows))
-    found = solve(problem, cells=160, dense=400)
-    assert value(found.tolist(), known, durations, kappa) == pytest.approx(best, abs=1e-9)
-    assert problem.objective(found) == pytest.approx(best, abs=1e-9)
+    evidence, durations = drawn_problem(seed, rows)
+    problem = make_problem(evidence, durations, kappa)
+    best = max(value(path, evidence, durations, kappa) for path in every_path(rows))
+    borders = best_borders(problem, cells=160, dense=400)
+    assert value(borders.tolist(), evidence, durations, kappa) == pytest.approx(best, abs=1e-9)
+    assert objective(problem, borders) == pytest.approx(best, abs=1e-9)
 
 
 @settings(max_examples=25)
 @given(st.integers(0, 10**6), st.integers(1, 8))
 def test_posterior_equals_brute_force(seed, rows):
-    known, durations = drawn_problem(seed, rows)
-    posterior = border_posterior(make_problem(known, durations, 0.3), np.arange(rows + 1))
+    evidence, durations = drawn_problem(seed, rows)
+    posterior = border_posterior(make_problem(evidence, durations, 0.3), np.arange(rows + 1))
     paths = list(every_path(rows))
-    weights = np.array([math.exp(value(path, known, durations, 0.3)) for path in paths])
+    weights = np.array([math.exp(value(path, evidence, durations, 0.3)) for path in paths])
     weights /= weights.sum()
     for border in range(6):
         wanted = np.bincount([p[border] for p in paths], weights=weights, minlength=rows + 1)
         np.testing.assert_allclose(posterior.borders[border], wanted, atol=1e-9)
     for k in range(5):
         rows_in = sum(w * (p[k + 1] - p[k]) for p, w in zip(paths, weights, strict=True))
-        assert posterior.stay(k, 0, rows) * rows == pytest.approx(rows_in, abs=1e-9)
+        assert posterior.region_mean(k, 0, rows) * rows == pytest.approx(rows_in, abs=1e-9)
 
 
 def study(seed: int, lengths=(8, 12, 300, 1200, 600), noise: float = 1.5) -> np.ndarray:
@@ -87,16 +95,16 @@ def study(seed: int, lengths=(8, 12, 300, 1200, 600), noise: float = 1.5) -> np.
 
 @pytest.mark.parametrize("seed", range(12))
 def test_adaptive_grid_finds_the_optimum_of_every_row(seed):
-    known = study(seed)
-    problem = make_problem(known, log_durations(len(known), 5, PRIORS), 0.3)
-    everything = best_on(problem, np.arange(problem.rows + 1))
-    coarse = solve(problem, cells=40, dense=60)
-    assert problem.objective(coarse) == pytest.approx(problem.objective(everything), abs=1e-6)
+    evidence = study(seed)
+    problem = make_problem(evidence, log_durations(len(evidence), 5, PRIORS), 0.3)
+    everything = best_borders_on(problem, np.arange(problem.rows + 1))
+    coarse = best_borders(problem, cells=40, dense=60)
+    assert objective(problem, coarse) == pytest.approx(objective(problem, everything), abs=1e-6)
 
 
 def test_posterior_on_a_grid_is_near_that_of_every_row():
-    known = study(3)
-    problem = make_problem(known, log_durations(len(known), 5, PRIORS), 0.05)
+    evidence = study(3)
+    problem = make_problem(evidence, log_durations(len(evidence), 5, PRIORS), 0.05)
     exact = border_posterior(problem, np.arange(problem.rows + 1))
     edges = np.unique(
         np.concatenate([np.arange(60), np.arange(0, problem.rows, 20), [problem.rows]])
@@ -109,8 +117,8 @@ def test_posterior_on_a_grid_is_near_that_of_every_row():
 
 def transit(line: str, stride: int = 1000, kappa: float = 0.3, right=0.9, wrong=0.05):
     p = regions_drawn(line, right, wrong)
-    stays = semi_markov_transit(p, np.full(5, 0.5), stride, SemiMarkovOptions(), kappa, PRIORS)
-    return "".join("mesic"[s.region] * (s.stop - s.start) for s in stays)
+    runs = semi_markov_regions(p, np.full(5, 0.5), stride, SemiMarkovOptions(), kappa, PRIORS)
+    return "".join("mesic"[REGIONS.index(run.label)] * (run.stop - run.start) for run in runs)
 
 
 @pytest.mark.parametrize(
@@ -152,10 +160,10 @@ def test_a_wrong_stretch_does_not_commit():
 
 def test_confidence_falls_with_the_evidence():
     line = "s" * 5 + "i" * 40 + "c" * 30
-    sure = semi_markov_transit(
+    sure = semi_markov_regions(
         regions_drawn(line), np.full(5, 0.5), 1000, SemiMarkovOptions(margin=1), 0.3, PRIORS
     )
-    unsure = semi_markov_transit(
+    unsure = semi_markov_regions(
         regions_drawn(line, 0.55, 0.45),
         np.full(5, 0.5),
         1000,

@@ -13,17 +13,17 @@ from enteron.errors import LabelError
 from enteron.fitting.decoder import FitOptions, cross_validate, fit_decoder, mean_overlap
 from enteron.fitting.events import (
     FALSE_STRETCH,
-    GRID,
-    Column,
-    Curve,
-    before,
-    curve,
+    THRESHOLDS,
+    EventCurve,
+    FindingColumn,
+    count_overlapped,
+    event_curve,
     fit_logistic,
-    judged,
-    touched,
+    match_spans,
+    true_rows_before,
     within_budget,
 )
-from enteron.fitting.labelled import Labelled
+from enteron.fitting.labelled import LabelledStudy
 from enteron.labels import COLUMN, FINDINGS, LABELS
 from enteron.phantom.timeline import TimelineOptions, draw_timeline
 from enteron.priors import load_priors
@@ -34,25 +34,25 @@ PRIORS = load_priors()
 QUICK = FitOptions(kappas=(0.1, 0.3), lows=(0.7,), windows=(25,), folds=2)
 
 
-def studies(count: int, rows: int = 2500, level: Level = "stronger") -> list[Labelled]:
-    made = []
-    for place in range(count):
-        truth = draw_timeline(rows, place, PRIORS, TimelineOptions(rarity=0.3)).labels
+def studies(count: int, rows: int = 2500, level: Level = "stronger") -> list[LabelledStudy]:
+    labelled = []
+    for seed in range(count):
+        truth = draw_timeline(rows, seed, PRIORS, TimelineOptions(rarity=0.3)).labels
         options = SimulationOptions(level=level)
-        values = simulate(truth, 20, base_rates(PRIORS), place, options)
-        scores = Scores(str(place), FrameAxis(20 * np.arange(rows)), values)
-        made.append(Labelled(scores, truth))
-    return made
+        values = simulate(truth, 20, base_rates(PRIORS), seed, options)
+        scores = Scores(str(seed), FrameAxis(20 * np.arange(rows)), values)
+        labelled.append(LabelledStudy(scores, truth))
+    return labelled
 
 
 def test_a_curve_by_hand():
     #  truth      .##....##.......
     #  scores     .9.....55..9....    at 0.9 two events, one of them right; at 0.5 three, two right
     truth = drawn(".##....##.......") > 0
-    column = Column(drawn(".9.....55..9...."), truth, step=1)
-    counted = curve(column, low=1.0, shortest=1)
-    high, middle = (int(np.searchsorted(GRID, level)) for level in (0.85, 0.45))
-    assert GRID[high] <= 0.9
+    column = FindingColumn(drawn(".9.....55..9...."), truth, row_frames=1)
+    counted = event_curve(column, low=1.0, shortest=1)
+    high, middle = (int(np.searchsorted(THRESHOLDS, level)) for level in (0.85, 0.45))
+    assert THRESHOLDS[high] <= 0.9
     assert (counted.truths, counted.found[high], counted.right[high]) == (2, 1, 1)
     assert counted.alarms[high] == 1
     assert (counted.found[middle], counted.right[middle], counted.alarms[middle]) == (2, 2, 1)
@@ -62,30 +62,30 @@ def test_a_curve_by_hand():
 def test_a_long_event_costs_its_false_minutes():
     truth = np.zeros(1000, dtype=bool)
     truth[500:510] = True
-    right, cost = judged(np.array([[0, 1000]]), before(truth), step=2)
+    right, cost = match_spans(np.array([[0, 1000]]), true_rows_before(truth), row_frames=2)
     assert right.tolist() == [True]
     assert cost == pytest.approx(990 * 2 / FALSE_STRETCH)
-    assert judged(np.array([[0, 3]]), before(truth), step=1)[1] == 1.0
-    assert judged(np.empty((0, 2), int), before(truth), step=1)[1] == 0.0
+    assert match_spans(np.array([[0, 3]]), true_rows_before(truth), row_frames=1)[1] == 1.0
+    assert match_spans(np.empty((0, 2), int), true_rows_before(truth), row_frames=1)[1] == 0.0
 
 
 @given(st.lists(st.integers(1, 6), max_size=10), st.lists(st.integers(1, 6), max_size=10))
-def test_touched_is_any_overlap(first, second):
+def test_overlapped_is_any_overlap(first, second):
     def spans(steps):
         edges = np.cumsum(steps)
         return edges[: 2 * (len(edges) // 2)].reshape(-1, 2)
 
     a, b = spans(first), spans(second)
     wanted = sum(any(x[0] < y[1] and y[0] < x[1] for y in b.tolist()) for x in a.tolist())
-    assert touched(a, b) == wanted
+    assert count_overlapped(a, b) == wanted
 
 
-def a_curve(found, alarms) -> Curve:
-    size = GRID.size
+def a_curve(found, alarms) -> EventCurve:
+    size = THRESHOLDS.size
     full = [np.zeros(size), np.zeros(size), np.zeros(size)]
     full[0][: len(found)] = found
     full[2][: len(alarms)] = alarms
-    return Curve(100, *full)
+    return EventCurve(100, *full)
 
 
 def test_the_budget_goes_where_it_finds_most():
@@ -96,14 +96,14 @@ def test_the_budget_goes_where_it_finds_most():
         "ulcer": {5: a_curve([1], [50])},
     }
     assert within_budget(curves, 4) == {
-        "blood": (5, pytest.approx(GRID[1])),
-        "polyp": (5, pytest.approx(GRID[0])),
+        "blood": (5, pytest.approx(THRESHOLDS[1])),
+        "polyp": (5, pytest.approx(THRESHOLDS[0])),
         "ulcer": None,
     }
     assert within_budget(curves, 0) == {"blood": None, "polyp": None, "ulcer": None}
     everything = within_budget(curves, 1000)
     assert everything["ulcer"] is not None
-    assert everything["blood"] == (5, pytest.approx(GRID[0]))
+    assert everything["blood"] == (5, pytest.approx(THRESHOLDS[0]))
 
 
 @settings(max_examples=30)
@@ -112,11 +112,11 @@ def test_the_budget_is_kept(seed, alarms):
     rng = np.random.default_rng(seed)
     curves = {
         label: {
-            window: Curve(
+            window: EventCurve(
                 50,
-                np.sort(rng.integers(0, 50, GRID.size))[::-1],
-                np.zeros(GRID.size),
-                np.sort(rng.random(GRID.size) * 40)[::-1],
+                np.sort(rng.integers(0, 50, THRESHOLDS.size))[::-1],
+                np.zeros(THRESHOLDS.size),
+                np.sort(rng.random(THRESHOLDS.size) * 40)[::-1],
             )
             for window in (3, 25)
         }
@@ -124,7 +124,7 @@ def test_the_budget_is_kept(seed, alarms):
     }
     chosen = within_budget(curves, alarms)
     spent = sum(
-        curves[label][choice[0]].alarms[int(np.argmin(np.abs(GRID - choice[1])))]
+        curves[label][choice[0]].alarms[int(np.argmin(np.abs(THRESHOLDS - choice[1])))]
         for label, choice in chosen.items()
         if choice is not None
     )
@@ -166,13 +166,13 @@ def test_mean_overlap_by_hand():
 
 
 @pytest.fixture(scope="module")
-def made() -> list[Labelled]:
+def simulated() -> list[LabelledStudy]:
     return studies(6)
 
 
 @pytest.fixture(scope="module")
-def fitted(made):
-    return fit_decoder(made[:4], PRIORS, QUICK)
+def fitted(simulated):
+    return fit_decoder(simulated[:4], PRIORS, QUICK)
 
 
 def test_everything_is_fitted(fitted):
@@ -184,53 +184,53 @@ def test_everything_is_fitted(fitted):
     assert fitted.budget == QUICK.budget
 
 
-def test_every_preset_decodes_with_it(made, fitted):
+def test_every_preset_decodes_with_it(simulated, fitted):
     for name, options in PRESETS.items():
-        for study in made[4:]:
+        for study in simulated[4:]:
             events = decode(study.scores, options, PRIORS, fitted)
             for event in events:
                 assert event.score is not None
                 assert 0 <= event.score <= 1
             if name == "challenge":
-                spoken = {event.label for event in events}
+                emitted = {event.label for event in events}
                 everything = {
                     e.label for e in decode(study.scores, PRESETS["transit"], PRIORS, fitted)
                 }
-                assert spoken <= everything
+                assert emitted <= everything
 
 
-def test_a_finding_that_no_study_shows_is_never_emitted(made):
+def test_a_finding_that_no_study_shows_is_never_emitted(simulated):
     blind = []
-    for study in made[:3]:
+    for study in simulated[:3]:
         truth = study.truth.copy()
         truth[:, COLUMN["blood"]] = False
-        blind.append(Labelled(study.scores, truth))
+        blind.append(LabelledStudy(study.scores, truth))
     fitted = fit_decoder(blind, PRIORS, QUICK)
     assert fitted.events["blood"].threshold is None
     assert fitted.events["blood"].clinical is None
     for name in ("transit", "clinical"):
-        events = decode(made[4].scores, PRESETS[name], PRIORS, fitted)
+        events = decode(simulated[4].scores, PRESETS[name], PRIORS, fitted)
         assert "blood" not in {event.label for event in events}
 
 
-def test_no_study_is_reported_by_what_it_taught():
-    made = studies(4, rows=900)
+def test_no_study_is_evaluated_with_what_was_fitted_on_it():
+    simulated = studies(4, rows=900)
     quick = QUICK.model_copy(update={"kappas": (0.3,), "windows": ()})
-    folds = list(cross_validate(made, PRIORS, 2, quick))
-    reported = [study for fold in folds for study in fold.studies]
-    assert sorted(reported) == sorted(study.scores.study for study in made)
+    folds = list(cross_validate(simulated, PRIORS, 2, quick))
+    evaluated = [study for fold in folds for study in fold.studies]
+    assert sorted(evaluated) == sorted(study.scores.study for study in simulated)
     for fold in folds:
         assert not set(fold.studies) & set(fold.fitted_on)
         assert fold.calibration.studies == len(fold.fitted_on)
         assert all(len(p) == len(fold.studies) for p in fold.predictions.values())
     #  changing the truth of a study changes nothing in its own fold
-    other = [*made[:3], Labelled(made[3].scores, ~made[3].truth)]
+    other = [*simulated[:3], LabelledStudy(simulated[3].scores, ~simulated[3].truth)]
     again = list(cross_validate(other, PRIORS, 2, quick))
     assert again[1].predictions == folds[1].predictions
     assert again[0].calibration != folds[0].calibration
 
 
-def test_folds_that_cannot_be(made):
+def test_folds_that_cannot_be(simulated):
     for folds in (1, 7):
         with pytest.raises(LabelError, match=f"6 studies cannot be divided into {folds} folds"):
-            list(cross_validate(made, PRIORS, folds, QUICK))
+            list(cross_validate(simulated, PRIORS, folds, QUICK))

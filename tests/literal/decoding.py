@@ -1,6 +1,6 @@
 """The paper's decoder as its text reads, frame by frame, on plain lists.
 
-Shares no code with `enteron.decode`. The benchmark `decode` measures against it.
+It shares no code with `enteron.decode`. The benchmark `decode` measures against it.
 """
 
 import itertools
@@ -23,8 +23,8 @@ def median_filter(values, window):
     half = window // 2
     result = []
     for i in range(len(values)):
-        seen = [values[min(max(j, 0), len(values) - 1)] for j in range(i - half, i + half + 1)]
-        result.append(sorted(seen)[half])
+        around = [values[min(max(j, 0), len(values) - 1)] for j in range(i - half, i + half + 1)]
+        result.append(sorted(around)[half])
     return result
 
 
@@ -100,20 +100,20 @@ def decode(columns, thresholds, shares):
     rows = len(next(iter(columns.values())))
     states = state_machine([[smooth[r][i] for r in REGIONS] for i in range(rows)])
     events = []
-    regions = [REGIONS[s] for s in states]
-    for region, group in itertools.groupby(range(rows), key=lambda i: regions[i]):
-        where = list(group)
+    for state, group in itertools.groupby(range(rows), key=lambda i: states[i]):
+        frames = list(group)
+        region = REGIONS[state]
         if region == "mouth":
-            mean = sum(smooth["mouth"][i] for i in where) / len(where)
+            mean = sum(smooth["mouth"][i] for i in frames) / len(frames)
             if mean < thresholds["mouth"]:
                 continue
-        events.append((region, where[0], where[-1] + 1))
-    known = [None] * rows
+        events.append((region, frames[0], frames[-1] + 1))
+    regions = [None] * rows
     for region, start, stop in events:
         for i in range(start, stop):
-            known[i] = region
+            regions[i] = region
     for label, between in LANDMARKS.items():
-        p = gate(smooth[label], known, shares, label)
+        p = gate(smooth[label], regions, shares, label)
         near = [False] * rows
         for region, start, stop in events:
             if region in between:
@@ -124,7 +124,7 @@ def decode(columns, thresholds, shares):
         events += [(label, a, b) for a, b in hysteresis(p, h, 0.7 * h)]
     candidates = []
     for label in FINDINGS:
-        p = gate(smooth[label], known, shares, label)
+        p = gate(smooth[label], regions, shares, label)
         h = thresholds[label]
         for a, b in hysteresis(p, h, 0.7 * h):
             score = persistence(p, (a, b))

@@ -1,12 +1,17 @@
-"""What calibration learns, as one frozen value; it is `calibration.json` of a model folder."""
+"""What a model's scores mean: temperature, bias, thresholds and event rules, and their use.
 
-from typing import Annotated, Literal
+A `Calibration` is `calibration.json` of a model folder. `enteron.fitting` fits it on studies that
+did not train the model; decoding applies it.
+"""
+
+import math
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import AfterValidator, Field, model_validator
 
-from enteron.errors import ConfigError, nearest
+from enteron.errors import ConfigError
 from enteron.labels import FINDINGS, LABELS, LANDMARKS
 from enteron.options import Options
 from enteron.types import Scores
@@ -15,27 +20,29 @@ UNFITTED_THRESHOLD = 0.5
 LANDMARK_FLOOR = 0.55  # paper, section "How was class imbalance handled?", (iii)
 
 
-def _every_label(table: dict[str, object]) -> dict[str, object]:
-    for missing in [label for label in LABELS if label not in table]:
-        raise ValueError(f"'{missing}' is missing")
-    for unknown in sorted(set(table) - set(LABELS)):
-        raise ValueError(f"'{unknown}' is not one of the 17 labels")
+def _require_every_label(table: dict[str, object]) -> dict[str, object]:
+    missing = [label for label in LABELS if label not in table]
+    if missing:
+        raise ValueError(f"'{missing[0]}' is missing")
+    unknown = sorted(set(table) - set(LABELS))
+    if unknown:
+        raise ValueError(f"'{unknown[0]}' is not one of the 17 labels")
     return table
 
 
-EveryLabel = AfterValidator(_every_label)
+EveryLabel = AfterValidator(_require_every_label)
 Threshold = Annotated[float, Field(gt=0, le=1)]
 Thresholds = Annotated[dict[str, Threshold | None], EveryLabel]
 """A label's threshold; None when it is never emitted (decision 21)."""
 
 
 def unfitted_thresholds() -> dict[str, float | None]:
-    """Where nothing was fitted: one half, and the paper's floor for landmarks."""
+    """Without a fit: one half, and the paper's floor for landmarks."""
     return {label: LANDMARK_FLOOR if label in LANDMARKS else UNFITTED_THRESHOLD for label in LABELS}
 
 
 def no_bias() -> dict[str, float]:
-    """Where nothing was fitted: log-odds stay where they are."""
+    """Without a fit: log-odds are not shifted."""
     return dict.fromkeys(LABELS, 0.0)
 
 
@@ -62,56 +69,67 @@ class FrameCalibration(Options):
     temperature: float = Field(default=1.0, gt=0)
 
     bias: Annotated[dict[str, float], EveryLabel] = Field(default_factory=no_bias)
-    """Added to the log-odds of each label; 0 in the paper. It takes back what balanced sampling
-    did to base rates."""
-
-    devices: dict[str, Annotated[float, Field(gt=0)]] = Field(default_factory=dict)
-    """Temperature by capsule system, where it was fitted for one."""
+    """Added to the log-odds of each label; 0 in the paper. It undoes the change of base rates by
+    balanced sampling."""
 
     thresholds: Thresholds = Field(default_factory=unfitted_thresholds)
 
-    before: Reliability | None = None  # of the scores as the model gave them
+    before: Reliability | None = None  # of the model's raw scores
     after: Reliability | None = None  # of the calibrated ones, on the same studies
+
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_devices(cls, table: Any) -> Any:
+        """Files of version 0.1 have a table of temperatures by capsule system, always empty."""
+        if not isinstance(table, dict) or "devices" not in table:
+            return table
+        if table["devices"]:
+            raise ConfigError(
+                "this calibration has temperatures by capsule system ('devices'), which enteron "
+                "does not support",
+                "fit it again with `enteron calibrate`",
+            )
+        return {name: value for name, value in table.items() if name != "devices"}
 
 
 class EventRule(Options):
-    """When a stretch of high scores is an event, and how far to believe it."""
+    """When a run of high scores of one finding is an event, and with what confidence."""
 
     threshold: Threshold | None  # by F1 of events; None: never emitted
-    clinical: Threshold | None  # within the false-alarm budget; None: not worth its alarms
+    clinical: Threshold | None  # within the false-alarm budget; None: costs more than it finds
     window: int = Field(ge=1)  # rows of smoothing that go with `clinical`; odd
     intercept: float  # log-odds that an event is true = intercept + slope * log-odds of its peak
     slope: float
 
 
 class Silence(Options):
-    """What the rule of silence needs for one label (`challenge`)."""
+    """Statistics of one label for the rule of silence (preset `challenge`)."""
 
     presence: float = Field(gt=0, lt=1)  # share of held-out studies that show the label
-    expected_ap: float = Field(ge=0, le=1)  # mean AP at 0.5 over those, decoded as here
+    expected_ap: float = Field(ge=0, le=1)  # mean AP at 0.5 over those studies
     intercept: float  # log-odds of presence = intercept + slope * log-odds of the best event
     slope: float
 
 
 class Calibration(Options):
-    """Everything learnt on held-out studies of one model."""
+    """Everything fitted on held-out studies of one model."""
 
     version: Literal[1] = 1
-    studies: int = Field(default=0, ge=0)  # it was fitted on; 0: not fitted
+    studies: int = Field(default=0, ge=0)  # in the fit; 0: not fitted
     rows: int = Field(default=0, ge=0)
     rates: dict[str, Annotated[float, Field(gt=0, lt=1)]] = Field(default_factory=dict)
-    """Share of the fitted rows that show each label that they show at all: the base rates that
-    calibrated probabilities contain."""
+    """Share of the fitted rows that show each label, for labels that they show at all: the base
+    rates that calibrated probabilities contain."""
     paper: FrameCalibration = FrameCalibration()  # temperature from the paper's grid by macro F1
     likelihood: FrameCalibration = FrameCalibration()  # temperature and bias by likelihood
     events: dict[str, EventRule] = Field(default_factory=dict)  # of findings; empty: not fitted
     silence: dict[str, Silence] = Field(default_factory=dict)  # of every label; empty: not fitted
     budget: float | None = Field(default=None, gt=0)  # false alarms per hour behind `clinical`
-    kappa: float | None = Field(default=None, gt=0)  # weight of a row in `transit`, if tuned
-    low: float | None = Field(default=None, gt=0, le=1)  # lower threshold's share, if tuned
+    kappa: float | None = Field(default=None, gt=0)  # weight of a row in `transit`, if fitted
+    low: float | None = Field(default=None, gt=0, le=1)  # lower threshold's share, if fitted
 
     @model_validator(mode="after")
-    def _complete(self) -> "Calibration":
+    def _require_complete_tables(self) -> "Calibration":
         for name, table, labels in (
             ("events", self.events, FINDINGS),
             ("silence", self.silence, LABELS),
@@ -127,35 +145,34 @@ EDGE = 1e-6
 
 
 def logit(p: NDArray[np.floating]) -> NDArray[np.float32]:
-    """Log-odds, at most 13.8 either way."""
+    """Log-odds of an array, at most 13.8 either way."""
     clipped = np.clip(p, EDGE, 1 - EDGE).astype(np.float32)
     return np.log(clipped) - np.log1p(-clipped)
 
 
 def sigmoid(x: NDArray[np.floating]) -> NDArray[np.float32]:
-    """The probability of log-odds."""
+    """Probabilities of an array of log-odds."""
     return (1 / (1 + np.exp(-x))).astype(np.float32)
 
 
-def calibrated(
-    scores: Scores, calibration: FrameCalibration, device: str | None = None
-) -> NDArray[np.float32]:
-    """(rows, 17) probabilities.
+def log_odds(p: float) -> float:
+    """Log-odds of one probability, in double precision; finite for 0 and 1."""
+    p = min(max(p, EDGE), 1 - EDGE)
+    return math.log(p / (1 - p))
+
+
+def probability(x: float) -> float:
+    """Probability of log-odds x, in double precision; 0 where exp would overflow."""
+    return 1 / (1 + math.exp(-x)) if x > -700 else 0.0
+
+
+def calibrated(scores: Scores, calibration: FrameCalibration) -> NDArray[np.float32]:
+    """(rows, 17) calibrated probabilities.
 
     Test-time augmentation is averaged before (decision 19): the temperature acts on the log-odds
     of the mean of the two sigmoids, never on each of them.
     """
-    temperature = calibration.temperature
-    if device is not None:
-        if device not in calibration.devices:
-            raise ConfigError(
-                f"there is no temperature for the device '{device}'",
-                nearest(device, calibration.devices)
-                if calibration.devices
-                else "calibrate with studies of that device, or name none",
-            )
-        temperature = calibration.devices[device]
     bias = np.array([calibration.bias[label] for label in LABELS], dtype=np.float32)
-    if temperature == 1 and not bias.any():
+    if calibration.temperature == 1 and not bias.any():
         return scores.values
-    return sigmoid(logit(scores.values) / np.float32(temperature) + bias)
+    return sigmoid(logit(scores.values) / np.float32(calibration.temperature) + bias)

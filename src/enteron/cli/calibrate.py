@@ -1,9 +1,14 @@
 """`enteron calibrate`: temperature, thresholds and decoder rules for a model."""
 
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from enteron.fitting.calibrate import CalibrationReport
+    from enteron.progress import Advance
 
 
 def calibrate(
@@ -17,47 +22,76 @@ def calibrate(
     ] = 1.0,
     features: Annotated[
         Path | None,
-        typer.Option(help="Folder of stored features [the model's own, as training left it]."),
+        typer.Option(help="Folder of stored features [features/ of the model folder]."),
+    ] = None,
+    priors: Annotated[
+        Path | None,
+        typer.Option(help="Priors of `enteron priors fit` [the model's, or the packaged ones]."),
     ] = None,
 ) -> None:
-    """Fit what decoding needs to know of a model, on studies it was not trained on.
+    """Fit a model's calibration on studies it was not trained on.
 
-    Writes calibration.json into the model folder. Features of studies that are not stored yet are
-    made and kept. Example: [bold]enteron calibrate model data[/bold]
+    Writes calibration.json into the model folder. Features that are not stored yet are computed
+    and stored. Example: [bold]enteron calibrate model data[/bold]
     """
-    from enteron.cli.console import console, number, table
-    from enteron.cli.read import Bars
     from enteron.fitting.calibrate import calibrate_model
+    from enteron.priors import load_priors
 
-    done = calibrate_model(
-        model, data, part=split, budget=budget, features=features, progress=Bars()
+    report = calibrate_model(
+        model,
+        data,
+        part=split,
+        budget=budget,
+        features=features,
+        priors=None if priors is None else load_priors(priors),
+        progress=_Bars(),
     )
-    fitted = done.calibration
-    likelihood = fitted.likelihood
-    made = table(
-        f"Calibrated on {fitted.studies} studies, {fitted.rows:,} frames",
+    _show(report, model.name)
+
+
+class _Bars:
+    """A progress bar per task, on a terminal."""
+
+    def message(self, text: str) -> None:
+        typer.echo(text)
+
+    def task(
+        self, description: str, total: int, unit: str = "frames"
+    ) -> AbstractContextManager["Advance"]:
+        from enteron.cli.console import bar
+
+        return bar(description, total, unit)
+
+
+def _show(report: "CalibrationReport", model: str) -> None:
+    from enteron.cli.console import console, number, table
+
+    calibration = report.calibration
+    likelihood = calibration.likelihood
+    thresholds = table(
+        f"Calibrated on {calibration.studies} studies, {calibration.rows:,} frames",
         "label", "threshold", "paper's", "frames that show it",
     )  # fmt: skip
     for label, threshold in likelihood.thresholds.items():
-        made.add_row(
+        thresholds.add_row(
             label,
             number(threshold, 2),
-            number(fitted.paper.thresholds[label], 2),
-            f"{done.support[label]:,}",
+            number(calibration.paper.thresholds[label], 2),
+            f"{report.support[label]:,}",
         )
     out = console()
-    out.print(made)
+    out.print(thresholds)
     if likelihood.before is not None and likelihood.after is not None:
         out.print(
             f"Temperature {likelihood.temperature:.2f}; calibration error "
             f"{likelihood.before.ece:.3f} before, {likelihood.after.ece:.3f} after. "
             "A dash: never emitted, since no frame showed it."
         )
-    if not fitted.silence:
+    if not calibration.silence:
         out.print(
-            "[yellow]Note:[/yellow] when to be silent could not be fitted on a single study: "
-            "`--decoder challenge` needs a calibration on two or more."
+            "[yellow]Note:[/yellow] the rule of silence cannot be fitted on a single study: "
+            "`--preset challenge` needs a calibration on two or more."
         )
-    if done.shortened:
-        out.print(f"[yellow]Note:[/yellow] {done.shortened}.")
-    out.print(f"calibration.json is in {model.name}.")
+    if report.scaling_note:
+        out.print(f"[yellow]Note:[/yellow] {report.scaling_note}.")
+    out.print(f"calibration.json is in {model}.")

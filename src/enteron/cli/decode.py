@@ -1,10 +1,18 @@
 """`enteron decode`: scores of any model to events."""
 
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from enteron.decode import DecodedEvent
+    from enteron.priors import Priors
+    from enteron.types import Scores
+
+SHOWN = 30  # events in the table on the terminal
 
 
 class Preset(StrEnum):
@@ -27,7 +35,8 @@ def decode(
         str | None, typer.Option(help="Name of the study [the file's name].")
     ] = None,
     model: Annotated[
-        Path | None, typer.Option(help="Model folder whose calibration.json fits the scores.")
+        Path | None,
+        typer.Option(help="Model folder whose calibration.json makes probabilities of the scores."),
     ] = None,
     stride: Annotated[
         int | None,
@@ -35,6 +44,10 @@ def decode(
     ] = None,
     config: Annotated[
         Path | None, typer.Option(help="TOML file of decoder options, in place of a preset.")
+    ] = None,
+    priors: Annotated[
+        Path | None,
+        typer.Option(help="Priors of `enteron priors fit` [the model's, or the packaged ones]."),
     ] = None,
 ) -> None:
     """Turn scores per frame into events: regions, landmarks and findings.
@@ -46,8 +59,9 @@ def decode(
 
     from enteron.calibration import Calibration
     from enteron.decode import DecodeOptions
-    from enteron.decode import decode as decoded
+    from enteron.decode import decode as decode_scores
     from enteron.decode import preset as preset_options
+    from enteron.decode.options import require_fitted
     from enteron.folders.model import load_calibration
     from enteron.folders.reading import write_reading, write_run
     from enteron.folders.scores import read_scores
@@ -55,10 +69,14 @@ def decode(
 
     options = preset_options(preset) if config is None else load_options(DecodeOptions, config)
     calibration = Calibration() if model is None else load_calibration(model)
+    require_fitted(options, calibration)
+    chosen_priors = choose_priors(priors, model)
     begin = time.perf_counter()
     read = read_scores(scores, study_id, stride)
     loaded = time.perf_counter()
-    events = decoded(read, options, None, calibration)
+    if model is None:
+        _warn_uncalibrated(scores)
+    events = decode_scores(read, options, chosen_priors, calibration)
     done = time.perf_counter()
     write_reading(out, read, read.unit, events, cut=options.cut)
     run: dict[str, Any] = {
@@ -76,15 +94,44 @@ def decode(
         "timings": {"read": round(loaded - begin, 3), "decode": round(done - loaded, 3)},
     }
     write_run(out, run)
-    _say(read.study, read.unit, events, calibrated=model is not None)
+    _show(read, events)
 
 
-def _say(study: str, unit: str, events: list, *, calibrated: bool) -> None:
+def choose_priors(path: Path | None, model: Path | None) -> "Priors":
+    """Those of the file, else those of the model folder, else the packaged ones."""
+    from enteron.folders.model import model_priors
+    from enteron.priors import load_priors
+
+    if path is not None or model is None:
+        return load_priors(path)
+    return model_priors(model)
+
+
+def _warn_uncalibrated(scores: Path) -> None:
+    """Say before decoding that nothing turns scores into probabilities."""
+    from enteron.folders.scores import is_written_by_enteron
+
+    if is_written_by_enteron(scores):
+        text = (
+            f"{scores.name} holds the raw scores of a model, which are not probabilities. Give "
+            "the model that made them with --model MODEL, or the events will be wrong."
+        )
+    else:
+        text = (
+            "without --model the scores are taken as calibrated probabilities. If they are not, "
+            "the events will be wrong."
+        )
+    typer.echo(f"Warning: {text}", err=True)
+
+
+def _show(scores: "Scores", events: "Sequence[DecodedEvent]") -> None:
     from enteron.cli.console import NONE, console, number, table
 
-    made = table(f"Study {study}: {len(events)} events", "label", "start", "stop", "score", "in")
-    for event in events[:30]:
-        made.add_row(
+    rows = table(
+        f"Study {scores.study}: {len(events)} events", "label", "start", "stop", "score", "in"
+    )
+    for event in events[:SHOWN]:
+        rows.add_row(
             event.label,
             f"{event.start:,}",
             f"{event.stop:,}",
@@ -92,15 +139,13 @@ def _say(study: str, unit: str, events: list, *, calibrated: bool) -> None:
             event.region or NONE,
         )
     out = console()
-    out.print(made)
-    if len(events) > 30:
-        out.print(f"[dim]and {len(events) - 30} more, in events.csv.[/dim]")
-    if not calibrated:
-        out.print("[dim]Scores were taken as they are: no --model, so nothing calibrated.[/dim]")
-    if unit == "index":
+    out.print(rows)
+    if len(events) > SHOWN:
+        out.print(f"[dim]and {len(events) - SHOWN} more, in events.csv.[/dim]")
+    if scores.unit == "index":
         out.print(
             "[yellow]Note:[/yellow] there is no 'frame' column, so events count rows, and "
-            "durations take a row for a frame; --stride says how many frames a row stands for."
+            "durations take a row for a frame. Give the frames per row with --stride."
         )
 
 

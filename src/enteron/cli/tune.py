@@ -1,12 +1,17 @@
-"""`enteron tune`: decoder options for a model, from stored scores and truth."""
+"""`enteron tune`: calibration and decoder options for a model, from stored scores and truth."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from enteron.types import Unit
+from enteron.cli.decode import choose_priors
+from enteron.types import Annotation, Unit
+
+if TYPE_CHECKING:
+    from enteron.fitting.labelled import LabelledStudy
 
 
 def tune(
@@ -24,73 +29,82 @@ def tune(
     unit: Annotated[
         Unit, typer.Option(help="What an official JSON counts: frame numbers, or rows.")
     ] = Unit.FRAME,
+    priors: Annotated[
+        Path | None,
+        typer.Option(help="Priors of `enteron priors fit` [those of OUT, or the packaged ones]."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print every figure as JSON.")] = False,
 ) -> None:
-    """Fit calibration and decoder options, and say how good they are on other studies.
+    """Fit calibration and decoder options, and cross-validate them.
 
-    Every figure is of studies that its options were not fitted on. What is written with --out is
-    fitted on all of them. Example: [bold]enteron tune scores truth.json --out model[/bold]
+    Every figure is of studies that its options were not fitted on. The calibration that --out
+    writes is fitted on all of them.
+    Example: [bold]enteron tune scores truth.json --out model[/bold]
     """
     from enteron.cli.console import progress
     from enteron.datasets.submission import read_truth
     from enteron.fitting.decoder import FitOptions, cross_validate, fit_decoder
     from enteron.folders.model import CALIBRATION, save_calibration
     from enteron.metrics.evaluation import evaluate, summarise
-    from enteron.priors import load_priors
-    from enteron.types import Annotation
 
-    labelled, known = _studies(scores, read_truth(truth, unit), unit)
-    options, priors = FitOptions(budget=budget), load_priors()
-    done = list(progress(cross_validate(labelled, priors, folds, options), "Cross-validating"))
-    figures: dict[str, Any] = {}
-    for preset in done[0].predictions:
-        predicted: list[Annotation] = [p for f in done for p in f.predictions[preset]]
-        figures[preset] = summarise(evaluate(known, predicted))
-    kappas = [fold.calibration.kappa for fold in done]
+    chosen_priors = choose_priors(priors, out)  # as `decode --model OUT` will do
+    studies, truths = _labelled_studies(scores, read_truth(truth, unit), unit)
+    options = FitOptions(budget=budget)
+    fold_results = list(
+        progress(cross_validate(studies, chosen_priors, folds, options), "Cross-validating")
+    )
+    figures: dict[str, dict[str, Any]] = {}
+    for preset in fold_results[0].predictions:
+        predictions = [p for fold in fold_results for p in fold.predictions[preset]]
+        figures[preset] = summarise(evaluate(truths, predictions))
+    kappas = [k for fold in fold_results if (k := fold.calibration.kappa) is not None]
     if as_json:
         typer.echo(json.dumps({"presets": figures, "kappa": kappas, "folds": folds}, indent=1))
     else:
-        _print(figures, kappas, len(labelled), folds)
+        _show(figures, kappas, len(studies), folds)
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
-        save_calibration(fit_decoder(labelled, priors, options), out / CALIBRATION)
+        save_calibration(fit_decoder(studies, chosen_priors, options), out / CALIBRATION)
         if not as_json:
-            typer.echo(f"{CALIBRATION}: fitted on all {len(labelled)} studies")
+            typer.echo(f"{CALIBRATION}: fitted on all {len(studies)} studies")
 
 
-def _studies(folder: Path, truth: list, unit: Unit) -> tuple[list, list]:
-    """Scores beside the truth of the same study, both in frames."""
+def _labelled_studies(
+    folder: Path, truths: Sequence[Annotation], unit: Unit
+) -> "tuple[list[LabelledStudy], list[Annotation]]":
+    """Scores beside the truth of the same study, both in the same unit, and those truths."""
     from enteron.cli.console import progress
     from enteron.errors import LabelError, UnitError
-    from enteron.fitting.labelled import Labelled, label_rows
+    from enteron.fitting.labelled import LabelledStudy, label_rows
     from enteron.folders.scores import find_score_files, read_scores
 
     files = find_score_files(folder)
-    by_study = {annotation.study: annotation for annotation in truth}
-    if missing := [study for study in files if study not in by_study]:
+    truth_of = {annotation.study: annotation for annotation in truths}
+    if missing := [study for study in files if study not in truth_of]:
         raise LabelError(
             f"the truth lacks {len(missing)} of {len(files)} studies with scores, the first is "
             f"{missing[0]}",
             "name each file of scores by its study's id",
         )
-    labelled, known = [], []
+    studies: list[LabelledStudy] = []
     for study, path in progress(list(files.items()), "Reading"):
-        read = read_scores(path, study)
-        if read.unit is not unit:
+        scores = read_scores(path, study)
+        if scores.unit is not unit:
             raise UnitError(
-                f"study {study}: scores count in '{read.unit}', the truth in '{unit}'",
+                f"study {study}: scores count in '{scores.unit}', the truth in '{unit}'",
                 "index or frame? bring both to the same unit",
             )
-        labelled.append(Labelled(read, label_rows(read, by_study[study])))
-        known.append(by_study[study])
-    return labelled, known
+        studies.append(LabelledStudy(scores, label_rows(scores, truth_of[study])))
+    return studies, [truth_of[study] for study in files]
 
 
-def _print(figures: dict[str, Any], kappas: list, studies: int, folds: int) -> None:
+def _show(
+    figures: dict[str, dict[str, Any]], kappas: Sequence[float], studies: int, folds: int
+) -> None:
     from enteron.cli.console import console, number, table, with_interval
 
-    made = table(
-        f"{studies} studies, {folds} folds: each study decoded with what others taught",
+    rows = table(
+        f"{studies} studies, {folds} folds: each study decoded with a calibration of the others",
         "preset",
         "mAP at 0.5",
         "at 0.95",
@@ -100,19 +114,19 @@ def _print(figures: dict[str, Any], kappas: list, studies: int, folds: int) -> N
         "recall",
         "false alarms / h",
     )
-    for preset, found in figures.items():
-        made.add_row(
+    for preset, figure in figures.items():
+        rows.add_row(
             preset,
-            with_interval(found["map"]["0.5"], found["intervals"]["map"]["0.5"]),
-            number(found["map"]["0.95"]),
-            number(found["present"]["0.5"]),
-            number(found["present_merged"]["0.5"]),
-            number(found["boundaries"]["median"], 0),
-            number(found["findings"]["recall"]),
-            number(found["findings"]["false_alarms_per_hour"], 2),
+            with_interval(figure["map"]["0.5"], figure["intervals"]["map"]["0.5"]),
+            number(figure["map"]["0.95"]),
+            number(figure["present"]["0.5"]),
+            number(figure["present_merged"]["0.5"]),
+            number(figure["boundaries"]["median"], 0),
+            number(figure["findings"]["recall"]),
+            number(figure["findings"]["false_alarms_per_hour"], 2),
         )
     out = console()
-    out.print(made)
+    out.print(rows)
     empty = next(iter(figures.values()))["empty"]["0.5"]
     out.print(f"[dim]An empty file scores {empty:.3f} on the same studies.[/dim]")
     out.print(f"kappa by fold: {', '.join(f'{kappa:g}' for kappa in kappas)}")

@@ -1,4 +1,4 @@
-"""Events as a decoder makes them: with the region they lie in and how sure their ends are."""
+"""Decoded events, the confidence of their ends, and their form in the official file."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,11 +12,23 @@ from enteron.types import Annotation, Event, Segment, Unit
 
 @dataclass(frozen=True, order=True, slots=True)
 class DecodedEvent(Event):
-    """One label over [start, stop); `score` is the decoder's confidence in the event."""
+    """One label over the frames [start, stop); `score` is the decoder's confidence in the event."""
 
     region: str | None = None  # where most of the event lies; None where no region was decoded
-    onset: float | None = None  # posterior probability that it begins here, within a margin
+    onset: float | None = None  # posterior probability that it starts here, within a margin
     end: float | None = None  # and that it ends here
+
+
+@dataclass(frozen=True)
+class DecodedRun:
+    """One label over the rows [start, stop): an event before rows become frames."""
+
+    label: str
+    start: int
+    stop: int
+    score: float
+    onset: float | None = None
+    end: float | None = None
 
 
 def edge_confidence(
@@ -26,17 +38,17 @@ def edge_confidence(
     margin: int = 2,
     reach: int = 8,
 ) -> NDArray[np.float64]:
-    """Probability that each edge of an event lies within `margin` rows of where it was put.
+    """Probability that each edge of an event lies within `margin` rows of its decoded row.
 
-    A local change-point posterior: of all places within `reach` rows, each weighs
-    exp(kappa * the evidence on its inner side). `edges` are rows at which the event begins; for
-    ends pass the evidence negated, since what lies behind an end must speak against the label.
+    A local change-point posterior: every row within `reach` of the edge has the weight
+    exp(kappa * the evidence on its inner side). `edges` are rows at which events start; for ends
+    pass the negated evidence, since the rows after an end must be evidence against the label.
     """
     total = np.concatenate(([0.0], np.cumsum(evidence, dtype=np.float64))) * kappa
-    places = edges[:, None] + np.arange(-reach, reach + 1)[None, :]
-    outside = (places < 0) | (places > evidence.size)
-    # An event that begins at row b gains the evidence from b on: total[end] - total[b].
-    weight = np.where(outside, -np.inf, -total[np.clip(places, 0, evidence.size)])
+    rows = edges[:, None] + np.arange(-reach, reach + 1)[None, :]
+    outside = (rows < 0) | (rows > evidence.size)
+    # An event that starts at row b gains the evidence from b on: total[end] - total[b].
+    weight = np.where(outside, -np.inf, -total[np.clip(rows, 0, evidence.size)])
     weight = np.exp(weight - weight.max(axis=1, keepdims=True))
     near = weight[:, reach - margin : reach + margin + 1].sum(axis=1)
     return near / weight.sum(axis=1)
@@ -52,39 +64,42 @@ def to_annotation(
 
 
 def cut_at_changes(events: Sequence[DecodedEvent]) -> list[Segment]:
-    """Pieces between neighbouring changes of the label set, the surest first.
+    """Pieces between neighbouring changes of the label set, the most confident first.
 
-    The truth is cut wherever any label begins or ends. A piece is right only if its whole label
-    set is, so its certainty is the product of its events' scores; equal ones keep their time.
+    The truth is cut wherever any label starts or ends. A piece is right only if its whole label
+    set is, so its confidence is the product of its events' scores; equal ones stay in time order.
     """
     edges = np.unique([(event.start, event.stop) for event in events])
     if not edges.size:
         return []
-    certainty = np.zeros((edges.size - 1, len(LABELS)))
+    confidence = np.zeros((edges.size - 1, len(LABELS)))
     for event in events:
         first, last = np.searchsorted(edges, (event.start, event.stop))
-        column = certainty[first:last, COLUMN[event.label]]
-        # Nothing certain is written as 0, which would read as absence.
+        column = confidence[first:last, COLUMN[event.label]]
+        # 0 means that the label is absent, so an event without confidence is written as 1e-9.
         np.maximum(column, max(event.score or 0.0, 1e-9), out=column)
-    shown = certainty > 0
-    product = np.where(shown, certainty, 1.0).prod(axis=1)
-    pieces = _joined(edges, shown, product)
+    present = confidence > 0
+    product = np.where(present, confidence, 1.0).prod(axis=1)
+    pieces = _join_equal(edges, present, product)
     pieces.sort(key=lambda piece: (-piece[0], piece[1].start))
     return [segment for _, segment in pieces]
 
 
-def _joined(
-    edges: np.ndarray, shown: np.ndarray, product: np.ndarray
+def _join_equal(
+    edges: NDArray[np.int64], present: NDArray[np.bool_], product: NDArray[np.float64]
 ) -> list[tuple[float, Segment]]:
-    """Neighbouring pieces with the same label set are one; pieces without labels are none."""
+    """Pieces with their confidence: neighbours with the same label set become one piece.
+
+    A joined piece has the lowest confidence of its parts; pieces without labels are left out.
+    """
     pieces: list[tuple[float, Segment]] = []
-    begin = 0
-    for position in range(len(shown)):
-        last = position + 1 == len(shown) or (shown[position + 1] != shown[position]).any()
-        if last:
-            labels = tuple(LABELS[c] for c in np.flatnonzero(shown[position]))
+    first = 0
+    for position in range(len(present)):
+        changes = position + 1 == len(present) or (present[position + 1] != present[position]).any()
+        if changes:
+            labels = tuple(LABELS[c] for c in np.flatnonzero(present[position]))
             if labels:
-                segment = Segment(int(edges[begin]), int(edges[position + 1]), labels)
-                pieces.append((float(product[begin : position + 1].min()), segment))
-            begin = position + 1
+                segment = Segment(int(edges[first]), int(edges[position + 1]), labels)
+                pieces.append((float(product[first : position + 1].min()), segment))
+            first = position + 1
     return pieces

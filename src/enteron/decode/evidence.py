@@ -1,4 +1,4 @@
-"""Evidence of a row for a label: log-odds relative to the label's base rate."""
+"""Evidence of a row for a label (log-odds relative to a base rate), and smoothing along time."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,26 +12,26 @@ from enteron.priors import Priors
 def base_rates(priors: Priors) -> NDArray[np.float64]:
     """(17,) share of frames that show each label, in the studies behind the priors."""
     frames = np.array([priors.given_region.frames[region] for region in REGIONS], dtype=float)
-    of_regions = frames / frames.sum()
+    region_shares = frames / frames.sum()
     shares = priors.given_region.shares
     rates = [
-        of_regions[REGIONS.index(label)]
+        region_shares[REGIONS.index(label)]
         if label in REGIONS
         else sum(
-            part * shares[region].get(label, 0.0)
-            for part, region in zip(of_regions, REGIONS, strict=True)
+            region_share * shares[region].get(label, 0.0)
+            for region_share, region in zip(region_shares, REGIONS, strict=True)
         )
         for label in LABELS
     ]
     return np.clip(rates, 1e-6, 1 - 1e-6)
 
 
-def known_rates(calibration: Calibration, priors: Priors) -> NDArray[np.float64]:
-    """(17,) the base rates that scores contain, which evidence takes off again.
+def score_base_rates(calibration: Calibration, priors: Priors) -> NDArray[np.float64]:
+    """(17,) the base rates that scores contain, which evidence subtracts.
 
-    Those of the studies that the calibration was fitted on, for calibrated probabilities contain
-    just these; of labels that they do not show, the priors'. Scores that nobody calibrated need not
-    follow any base rate (balanced training lifts rare labels a thousandfold): then one half.
+    Calibrated probabilities contain the base rates of the studies that the calibration was fitted
+    on; labels that those studies never show take the priors' rates. Uncalibrated scores need not
+    follow any base rate (balanced training raises rare labels a thousandfold): one half for all.
     """
     if calibration.studies == 0:
         return np.full(len(LABELS), 0.5)
@@ -46,16 +46,16 @@ def evidence(
 ) -> NDArray[np.float32]:
     """L = logit(p) - logit(base rate), clipped: for calibrated p a log-likelihood ratio.
 
-    The difference is clipped, not logit(p) alone: otherwise p = 0 of a rare label, which is
-    clipped to log-odds above its base rate, would speak for the label.
+    The difference is clipped, not logit(p) alone. Otherwise p = 0 of a rare label, whose log-odds
+    are clipped to a value above its base rate, would be evidence for the label.
     """
     return np.clip(logit(p) - np.log(rates / (1 - rates)).astype(np.float32), -clip, clip)
 
 
-def median(p: NDArray[np.float32], window: int) -> NDArray[np.float32]:
-    """Each column's running median, edges held (paper stage 1, decision 22); window in rows.
+def running_median(p: NDArray[np.float32], window: int) -> NDArray[np.float32]:
+    """Running median of each column, edges held (paper stage 1, decision 22); window in rows.
 
-    Column by column, since that is ten times faster than one call on the matrix.
+    Column by column, which is ten times faster than one call on the matrix.
     """
     smoothed = np.empty_like(p, order="F")
     for column in range(p.shape[1]):
@@ -68,8 +68,8 @@ def median(p: NDArray[np.float32], window: int) -> NDArray[np.float32]:
     return smoothed
 
 
-def mean_log_odds(p: NDArray[np.float32], window: int) -> NDArray[np.float32]:
-    """One column's running mean of log-odds, as a probability.
+def running_mean_log_odds(p: NDArray[np.float32], window: int) -> NDArray[np.float32]:
+    """Running mean of one column's log-odds, as probabilities; window in rows.
 
     For white noise it is the matched filter of a run of `window` rows. A median of the same
     window would erase every run shorter than half of it.

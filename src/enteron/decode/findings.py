@@ -1,30 +1,31 @@
-"""Findings: candidate stretches, their persistence, and the limits on them."""
+"""Findings: smoothing, candidate runs by hysteresis, their persistence, limits and confidence.
 
-import math
+Rows are those of the study at hand. `row_scale` says how many rows of a full-length study one of
+them stands for, and is needed wherever a length is compared with full-length statistics.
+"""
+
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from enteron.calibration.calibration import Calibration
-from enteron.decode.evidence import mean_log_odds, median
+from enteron.calibration.calibration import Calibration, log_odds, probability
+from enteron.decode.evidence import running_mean_log_odds, running_median
 from enteron.decode.options import FindingOptions, scaled_rows
 from enteron.labels import COLUMN, FINDINGS
 from enteron.priors import Priors
 from enteron.runs import Runs, hysteresis, means
 
-DEFAULT_LOW = 0.7  # the paper: l_c = 0.7 h_c
-
 
 @dataclass(frozen=True)
 class Candidate:
-    """A stretch of rows that may be an event."""
+    """A run of rows that may be an event."""
 
     label: str
     start: int
     stop: int
-    mean: float  # mean probability over the stretch
+    mean: float  # mean probability over the run
     peak: float  # largest probability in it
     persistence: float  # the paper's S
 
@@ -34,43 +35,43 @@ class Candidate:
         return self.stop - 1 - self.start
 
 
-def smoothed_findings(
+def smooth_findings(
     p: NDArray[np.float32], options: FindingOptions, windows: Mapping[str, int]
 ) -> NDArray[np.float32]:
     """(rows, 9): the columns of the findings, smoothed (paper stage 1).
 
-    `windows` are the rows of each label's mean, used where the options name no median.
+    `windows` are the rows of each label's mean, used where the options have no median window.
     """
     columns = [COLUMN[label] for label in FINDINGS]
     if options.window is not None:
-        return median(p[:, columns], options.window)
+        return running_median(p[:, columns], options.window)
     smoothed = np.empty((p.shape[0], len(FINDINGS)), dtype=np.float32, order="F")
     for position, label in enumerate(FINDINGS):
         column = np.ascontiguousarray(p[:, columns[position]])
-        smoothed[:, position] = mean_log_odds(column, windows[label])
+        smoothed[:, position] = running_mean_log_odds(column, windows[label])
     return smoothed
 
 
-def median_run(label: str, priors: Priors) -> int:
-    """Half of the label's runs last longer; in rows, rounded down to an odd number."""
+def median_run_length(label: str, priors: Priors) -> int:
+    """Median of the label's run lengths in full-length rows, rounded down to an odd number."""
     rows = max(1, int(priors.run_lengths(label).quantile(0.5)))
     return rows if rows % 2 else rows - 1
 
 
 def persistence(
-    mean: NDArray[np.float64], spans: Runs, shortening: float = 1.0
+    mean: NDArray[np.float64], spans: Runs, row_scale: float = 1.0
 ) -> NDArray[np.float64]:
     """S = mean probability x ln(1 + d), d = t_e - t_s inclusive (paper stage 3, decision 29).
 
     d counts rows of a full-length study.
     """
-    return mean * np.log1p((spans[:, 1] - 1 - spans[:, 0]) * shortening)
+    return mean * np.log1p((spans[:, 1] - 1 - spans[:, 0]) * row_scale)
 
 
-def candidates(
-    label: str, p: NDArray[np.float32], threshold: float, low: float, shortening: float = 1.0
+def find_candidates(
+    label: str, p: NDArray[np.float32], threshold: float, low: float, row_scale: float = 1.0
 ) -> list[Candidate]:
-    """What hysteresis finds in one smoothed and gated column (paper stage 3).
+    """Candidates in one smoothed and gated column, by hysteresis (paper stage 3).
 
     `low` is the lower threshold as a share of the upper one.
     """
@@ -79,47 +80,41 @@ def candidates(
         return []
     mean = means(p, spans)
     peak = np.maximum.reduceat(p, spans.ravel()[:-1] if spans[-1, 1] == p.size else spans.ravel())
-    score = persistence(mean, spans, shortening)
+    score = persistence(mean, spans, row_scale)
     return [
         Candidate(label, int(a), int(b), float(m), float(top), float(s))
         for (a, b), m, top, s in zip(spans, mean, peak[::2], score, strict=True)
     ]
 
 
-def select(
-    found: list[Candidate], options: FindingOptions, priors: Priors, shortening: float = 1.0
+def select_candidates(
+    candidates: list[Candidate], options: FindingOptions, priors: Priors, row_scale: float = 1.0
 ) -> list[Candidate]:
-    """What remains after the limits, by persistence (paper stage 3), then by time and label."""
-    kept = [c for c in found if _passes(c, options, priors, shortening)]
+    """The candidates within the limits, by persistence (paper stage 3), then by time and label."""
+    kept = [c for c in candidates if _is_within_limits(c, options, priors, row_scale)]
     kept.sort(key=lambda c: (-c.persistence, c.start, COLUMN[c.label]))
     return kept if options.most is None else kept[: options.most]
 
 
-def _passes(
-    candidate: Candidate, options: FindingOptions, priors: Priors, shortening: float
+def _is_within_limits(
+    candidate: Candidate, options: FindingOptions, priors: Priors, row_scale: float
 ) -> bool:
     if options.persistence is not None and candidate.persistence < options.persistence:
         return False
-    if options.longest is not None and (candidate.duration * shortening > options.longest):
+    if options.longest is not None and candidate.duration > options.longest:
         return False
     if options.floor is None:
         return True
     shortest = priors.run_lengths(candidate.label).quantile(options.floor)
-    return candidate.stop - candidate.start >= scaled_rows(int(shortest), shortening)
-
-
-def log_odds(p: float) -> float:
-    """Log-odds of a probability, finite for 0 and 1."""
-    p = min(max(p, 1e-6), 1 - 1e-6)
-    return math.log(p / (1 - p))
+    return candidate.stop - candidate.start >= scaled_rows(int(shortest), row_scale)
 
 
 def event_confidence(candidate: Candidate, calibration: Calibration) -> float:
-    """Probability that the event touches a true one, learnt on held-out studies from its peak.
+    """Probability that the event overlaps a true one, from its peak, by the fitted event rule.
 
-    Without a fitted calibration it is the mean probability of the event's rows.
+    Without a fitted rule it is the mean probability of the event's rows.
     """
     rule = calibration.events.get(candidate.label)
     if rule is None:
         return candidate.mean
-    return 1 / (1 + math.exp(-(rule.intercept + rule.slope * log_odds(candidate.peak))))
+    return probability(rule.intercept + rule.slope * log_odds(candidate.peak))

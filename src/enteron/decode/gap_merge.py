@@ -1,6 +1,6 @@
-"""What the paper's authors did before: thresholds, then short gaps closed, label by label.
+"""Gap merge, the decoder of the authors' earlier submission: thresholds, then short gaps closed.
 
-It is not a preset. It stands in tables to show what a decoder is for.
+It is not a preset. Tables show it for comparison.
 """
 
 import numpy as np
@@ -12,11 +12,11 @@ from enteron.labels import LABELS
 from enteron.runs import runs_of
 from enteron.types import Scores
 
-GAP = 15  # rows that the prior submission bridged
+GAP = 15  # rows of a full-length study that the earlier submission closed
 
 
 def gap_merge(scores: Scores, calibration: Calibration) -> list[DecodedEvent]:
-    """Events of every label whose probability reaches its threshold, the surest first."""
+    """Events of every label whose probability reaches its threshold, the most confident first."""
     p = calibrated(scores, calibration.paper)
     frames, ends = scores.axis.frames, scores.axis.ends()
     gap = scaled_rows(GAP, scores.shortening)
@@ -28,8 +28,8 @@ def gap_merge(scores: Scores, calibration: Calibration) -> list[DecodedEvent]:
         spans = runs_of(p[:, column] >= threshold)
         if not len(spans):
             continue
-        fresh = np.concatenate(([True], spans[1:, 0] - spans[:-1, 1] > gap))
-        first = np.flatnonzero(fresh)
+        starts_event = np.concatenate(([True], spans[1:, 0] - spans[:-1, 1] > gap))
+        first = np.flatnonzero(starts_event)
         last = np.append(first[1:], len(spans)) - 1
         for start, stop in zip(spans[first, 0], spans[last, 1], strict=True):
             score = float(p[start:stop, column].mean())

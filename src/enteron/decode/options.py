@@ -1,12 +1,26 @@
-"""Options of decoding. Each preset is one value of `DecodeOptions`."""
+"""Options of decoding, the presets, and their scaling to a study with fewer rows.
 
+Each preset is one value of `DecodeOptions`. Constants counted in rows (windows, tau, margin, near,
+longest) mean rows of a full-length study, in which a row stands for about five original frames.
+Synthetic studies may be drawn with fewer rows; `scaled_for` brings the constants to the rows of the
+study at hand, once, before decoding starts.
+"""
+
+import math
 from typing import Annotated, Final, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 
 from enteron.calibration.calibration import Calibration
 from enteron.errors import ConfigError, nearest
 from enteron.options import Options
+from enteron.types import Scores
+
+DEFAULT_KAPPA: Final = 0.3
+"""Weight of a row where neither the options nor the calibration have one."""
+
+DEFAULT_LOW: Final = 0.7
+"""Lower threshold as a share of the upper one, in the same case; the paper: l_c = 0.7 h_c."""
 
 
 def _odd(window: int) -> int:
@@ -28,31 +42,31 @@ class StateMachineOptions(Options):
     """Consecutive rows that must point forward before the state changes."""
 
     strict: bool = False
-    """Count the rows for each candidate state on its own. The paper's text lets the counter run
-    on while the candidate changes between forward states (decision 23)."""
+    """Count the rows of each candidate state separately. In the paper's text the counter keeps
+    running while the candidate changes between forward states (decision 23)."""
 
     backdate: bool = False
-    """Begin the new state at the first row of the confirming run, not at its last (decision 24)."""
+    """Start the new state at the first row of the confirming run, not at its last (decision 24)."""
 
 
 class SemiMarkovOptions(Options):
-    """Transit as ordered stays with known distributions of duration."""
+    """Regions as ordered intervals whose durations follow measured distributions."""
 
     kappa: float | None = Field(default=None, gt=0)
-    """Weight of one row's evidence. Below 1, since the errors of neighbouring rows are alike.
-    None: as tuned for the model, or 0.3."""
+    """Weight of one row's evidence. Below 1, since errors of neighbouring rows are correlated.
+    None: as fitted for the model, or 0.3."""
 
     clip: float = Field(default=6.0, gt=0)
     """Largest log-odds, relative to the base rate, that one row may contribute."""
 
     stride: int | None = Field(default=None, ge=1)
-    """Original frames per row, in which durations are known; None: the frame numbers tell."""
+    """Original frames per row, the unit of durations; None: from the frame numbers."""
 
     cells: int = Field(default=160, ge=2)
-    """The coarse grid divides the study into so many cells."""
+    """Number of cells of the coarse grid over the study."""
 
     margin: int = Field(default=25, ge=0)
-    """Rows: an onset's confidence is the posterior that it lies no further away."""
+    """Rows: the confidence of an onset is the posterior that it lies at most this far away."""
 
     dense: int = Field(default=400, ge=0)
     """Every row up to this one is on the grid: mouth and esophagus last about ten rows."""
@@ -65,20 +79,21 @@ class LandmarkOptions(Options):
     """`hysteresis` as in the paper; `transition` weighs the evidence around a change of region."""
 
     near: int = Field(default=50, ge=0)
-    """Rows: how far from an adjacent region (or from the change of region) one may lie."""
+    """Rows: largest distance from an adjacent region (or from the change of region)."""
 
     believed: float = Field(default=0.5, ge=0, le=1)
-    """`transition` emits a landmark whose posterior reaches this, if its evidence is positive."""
+    """`transition` emits a landmark whose posterior probability reaches this, if its evidence is
+    positive."""
 
 
 class FindingOptions(Options):
-    """Findings: hysteresis on smoothed scores, then what may be dropped."""
+    """Findings: hysteresis on smoothed scores, then limits, then a ranking."""
 
     window: OddRows | None = 25
-    """Median filter in rows, odd. None: mean of log-odds over the label's median run."""
+    """Median filter in rows, odd. None: mean of log-odds over the label's median run length."""
 
     low: float | None = Field(default=0.7, gt=0, le=1)
-    """Lower threshold as a share of the upper one; None: as tuned for the model, or 0.7."""
+    """Lower threshold as a share of the upper one; None: as fitted for the model, or 0.7."""
 
     threshold: Literal["frames", "events", "clinical"] = "frames"
     """Which of the calibration's thresholds is the upper one."""
@@ -93,7 +108,12 @@ class FindingOptions(Options):
     """Drop events with a longer duration in rows; None: drop none."""
 
     most: int | None = Field(default=40, ge=0)
-    """Keep so many a study, over all labels; None: all."""
+    """Keep this many events a study, over all labels, by persistence; None: all."""
+
+    rank: Literal["persistence", "confidence"] = "confidence"
+    """Order and score of the events. `persistence`: by the paper's S, scored by mean probability.
+    `confidence`: scored and ordered by the probability that the event is true, with a confidence
+    for each of its ends."""
 
 
 class DecodeOptions(Options):
@@ -101,9 +121,6 @@ class DecodeOptions(Options):
 
     calibration: Literal["paper", "likelihood"] = "likelihood"
     """Temperature by the paper's grid, or temperature and bias by likelihood."""
-
-    device: str | None = None
-    """Capsule system, for a temperature of its own."""
 
     anatomy: Literal["state machine", "semi-Markov"] = "semi-Markov"
     """How regions are found."""
@@ -120,14 +137,30 @@ class DecodeOptions(Options):
     """A label is implausible in a region that shows it on a smaller share of frames."""
 
     silence: bool = False
-    """Emit a label only where the expected official score is better for it."""
+    """Emit a label only where emitting it raises the expected official score."""
 
     cut: bool = False
-    """Write the official file cut at every change of the label set, the most certain first."""
+    """Cut the official file at every change of the label set, most confident piece first."""
+
+    @model_validator(mode="after")
+    def _require_confidence(self) -> "DecodeOptions":
+        """Silence and the order of pieces are computed from confidence."""
+        for name, value in (("silence", self.silence), ("cut", self.cut)):
+            if value and self.findings.rank != "confidence":
+                raise ConfigError(
+                    f"the options contradict each other: {name} = true needs the confidence of "
+                    f"findings, which [findings] rank = '{self.findings.rank}' does not give",
+                    f"set rank = 'confidence', or {name} = false",
+                )
+        return self
 
 
-PAPER: Final = DecodeOptions(calibration="paper", anatomy="state machine")
-"""Exactly as the paper writes it: for reproducing its results."""
+PAPER: Final = DecodeOptions(
+    calibration="paper",
+    anatomy="state machine",
+    findings=FindingOptions(rank="persistence"),
+)
+"""Exactly as the paper describes it: for reproducing its results."""
 
 TRANSIT: Final = DecodeOptions(
     landmarks=LandmarkOptions(method="transition"),
@@ -141,13 +174,18 @@ TRANSIT: Final = DecodeOptions(
         most=None,
     ),
 )
-"""The best events: durations and run lengths as measured, confidence for everything."""
+"""The best events: durations and run lengths as measured, a confidence for every event."""
 
-CHALLENGE: Final = TRANSIT.model_copy(update={"silence": True, "cut": True})
+CHALLENGE: Final = DecodeOptions(
+    landmarks=TRANSIT.landmarks, findings=TRANSIT.findings, silence=True, cut=True
+)
 """For the official score: silent where silence is expected to score better."""
 
-CLINICAL: Final = TRANSIT.model_copy(
-    update={"findings": TRANSIT.findings.model_copy(update={"threshold": "clinical"})}
+CLINICAL: Final = DecodeOptions(
+    landmarks=TRANSIT.landmarks,
+    findings=FindingOptions.model_validate(
+        TRANSIT.findings.model_dump() | {"threshold": "clinical"}
+    ),
 )
 """For a physician: findings within a budget of false alarms per hour."""
 
@@ -166,25 +204,61 @@ def preset(name: str) -> DecodeOptions:
     return PRESETS[name]
 
 
-_REMEDY = "give a model that `enteron calibrate` or `enteron tune` has seen, or use 'transit'"
+_CALIBRATE_FIRST = (
+    "give a model that was calibrated with `enteron calibrate` or `enteron tune`, "
+    "or use the preset 'transit'"
+)
 
 
 def require_fitted(options: DecodeOptions, calibration: Calibration) -> None:
-    """Refuse options that rest on something that was never fitted."""
+    """Refuse options that need something the calibration does not have."""
     if options.findings.threshold == "clinical" and not calibration.events:
-        raise ConfigError("thresholds for a budget of false alarms were never fitted", _REMEDY)
+        raise ConfigError(
+            "thresholds for a budget of false alarms were never fitted", _CALIBRATE_FIRST
+        )
     if options.silence and not calibration.silence:
         raise ConfigError(
-            "presence and expected AP of labels, for silence, were never fitted", _REMEDY
+            "presence and expected AP of labels, for silence, were never fitted", _CALIBRATE_FIRST
         )
 
 
-def scaled_rows(rows: float, shortening: float) -> int:
-    """So many rows of a full-length study, in rows of a shortened one; none stays none."""
-    return max(1, round(rows / shortening)) if rows else 0
+def scaled_for(options: DecodeOptions, scores: Scores) -> DecodeOptions:
+    """The options with every constant counted in rows brought to the rows of this study.
+
+    The same options for a full-length study. What is no option but is measured in rows of a
+    full-length study (run lengths of the priors, windows of the calibration, the duration in the
+    persistence score) is scaled where it is used, by `scores.shortening`.
+    """
+    row_scale = scores.shortening
+    if row_scale == 1:
+        return options
+    table = options.model_dump()
+    machine, findings = table["state_machine"], table["findings"]
+    machine["window"] = scaled_window(machine["window"], row_scale)
+    machine["tau"] = scaled_rows(machine["tau"], row_scale)
+    table["semi_markov"]["margin"] = scaled_rows(table["semi_markov"]["margin"], row_scale)
+    table["landmarks"]["near"] = scaled_rows(table["landmarks"]["near"], row_scale)
+    if findings["window"] is not None:
+        findings["window"] = scaled_window(findings["window"], row_scale)
+    if findings["longest"] is not None:
+        findings["longest"] = _scaled_limit(findings["longest"], row_scale)
+    return DecodeOptions.model_validate(table)
 
 
-def scaled_window(rows: int, shortening: float) -> int:
+def scaled_rows(rows: float, row_scale: float) -> int:
+    """A number of full-length rows in rows of a study with fewer; at least 1, unless it is 0."""
+    return max(1, round(rows / row_scale)) if rows else 0
+
+
+def scaled_window(rows: int, row_scale: float) -> int:
     """The same for a window, which has a middle: an odd number of rows."""
-    scaled = scaled_rows(rows, shortening)
+    scaled = scaled_rows(rows, row_scale)
     return scaled if scaled % 2 else max(1, scaled - 1)
+
+
+def _scaled_limit(rows: int, row_scale: float) -> int:
+    """The most rows that stand for no more than `rows` full-length ones."""
+    limit = math.floor(rows / row_scale) + 1  # one more: the quotient may be rounded down
+    while limit * row_scale > rows:
+        limit -= 1
+    return limit

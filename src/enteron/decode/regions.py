@@ -1,27 +1,146 @@
-"""Regions of a study, by the state machine or by the semi-Markov model."""
+"""Regions of a study, by the paper's state machine or by a semi-Markov model.
+
+Both give ordered runs of rows, one for each region that was found. The semi-Markov model chooses
+borders 0 = b_0 <= ... <= b_5 = rows that maximise
+
+    sum over regions k of  kappa * sum of l_k(t) over [b_k, b_(k+1))  +  log D_k(b_(k+1) - b_k)
+
+with the evidence l_k and the duration's distribution D_k; a region of no rows is missing.
+"""
 
 import math
 from dataclasses import dataclass
 from itertools import combinations
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from enteron.decode.events import DecodedRun
 from enteron.decode.evidence import evidence
 from enteron.decode.options import SemiMarkovOptions, StateMachineOptions
 from enteron.labels import REGIONS
 from enteron.priors import Priors
 from enteron.runs import means, runs_of
 
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
-def log_durations(rows: int, stride: float, priors: Priors) -> NDArray[np.float64]:
+
+class RegionInterval(NamedTuple):
+    """Rows [start, stop) in one region."""
+
+    region: int  # position in REGIONS
+    start: int
+    stop: int
+
+
+# The state machine (paper stage 2)
+
+
+def state_machine_regions(
+    p: NDArray[np.float32], options: StateMachineOptions, mouth_threshold: float | None
+) -> list[DecodedRun]:
+    """Regions from (rows, 5) smoothed probabilities, scored by their mean probability.
+
+    The mouth is the machine's start, not a result: it is left out unless its mean probability
+    reaches its threshold (decision 25).
+    """
+    intervals = run_state_machine(p, options.tau, strict=options.strict, backdate=options.backdate)
+    runs = [
+        DecodedRun(
+            REGIONS[region],
+            start,
+            stop,
+            float(means(p[:, region], np.array([[start, stop]]))[0]),
+        )
+        for region, start, stop in intervals
+    ]
+    return [
+        run
+        for run in runs
+        if run.label != REGIONS[0] or (mouth_threshold is not None and run.score >= mouth_threshold)
+    ]
+
+
+def run_state_machine(
+    p: NDArray[np.floating], tau: int = 200, *, strict: bool = False, backdate: bool = False
+) -> list[RegionInterval]:
+    """The states for (rows, 5) smoothed probabilities.
+
+    The first state is the mouth. At every row the candidate is the most likely state at or after
+    the present one; a run of `tau` rows whose candidate lies forward commits to the candidate of
+    its last row. At most four commits are possible, so runs are examined instead of rows.
+    """
+    intervals: list[RegionInterval] = []
+    state, start, first = 0, 0, 0  # rows before `first` were used up by earlier commits
+    while state < p.shape[1] - 1:
+        # argmax takes the first of equal values, so a tie never leaves the present state.
+        candidate = state + p[first:, state:].argmax(axis=1)
+        offset = _first_forward_run(candidate, state, tau, strict)
+        if offset is None:
+            break
+        commit = first + offset + tau - 1
+        border = first + offset if backdate else commit
+        if border > start:
+            intervals.append(RegionInterval(state, start, border))
+        state, start, first = int(candidate[offset + tau - 1]), border, commit + 1
+    intervals.append(RegionInterval(state, start, p.shape[0]))
+    return intervals
+
+
+def _first_forward_run(candidate: Ints, state: int, tau: int, strict: bool) -> int | None:
+    """First row of the first run of `tau` rows that point forward; None when there is none."""
+    if strict:  # a change of candidate starts a new run (decision 23)
+        spans = np.concatenate([runs_of(candidate == region) for region in range(state + 1, 5)])
+    else:
+        spans = runs_of(candidate > state)
+    starts = spans[spans[:, 1] - spans[:, 0] >= tau, 0]
+    return int(starts.min()) if starts.size else None
+
+
+# The semi-Markov model
+
+
+def semi_markov_regions(
+    p: NDArray[np.float32],
+    rates: NDArray[np.float64],
+    row_frames: float,
+    options: SemiMarkovOptions,
+    kappa: float,
+    priors: Priors,
+) -> list[DecodedRun]:
+    """Regions from (rows, 5) probabilities and (5,) base rates, scored by their posterior.
+
+    `row_frames` is the number of original frames per row.
+    """
+    rows = p.shape[0]
+    problem = make_problem(
+        evidence(p, rates, options.clip), log_durations(rows, row_frames, priors), kappa
+    )
+    borders = best_borders(problem, options.cells, options.dense)
+    grid = posterior_grid(rows, borders, options.cells, options.dense, 2 * options.margin)
+    posterior = border_posterior(problem, grid)
+    runs: list[DecodedRun] = []
+    for k, (start, stop) in enumerate(
+        zip(borders[:-1].tolist(), borders[1:].tolist(), strict=True)
+    ):
+        if stop > start:
+            onset = posterior.border_near(k, start, options.margin) if start else None
+            end = posterior.border_near(k + 1, stop, options.margin) if stop < rows else None
+            score = posterior.region_mean(k, start, stop)
+            runs.append(DecodedRun(REGIONS[k], start, stop, score, onset, end))
+    return runs
+
+
+def log_durations(rows: int, row_frames: float, priors: Priors) -> Floats:
     """(5, rows + 2): log D_k(length) for 0 to `rows` rows, and -inf at the end.
 
     D_k(0) = 1 - pi_k, the region is missing; D_k(n) = pi_k times the log-normal density of
-    n * stride original frames times stride, the probability of a row's worth of frames. The last
-    entry is what a length of -1 finds: an end before its beginning.
+    n * row_frames original frames times row_frames, the probability of a row's worth of frames.
+    The last entry is the value of the length -1, an end before its start.
     """
-    frames = np.arange(1, rows + 1, dtype=np.float64) * stride
+    frames = np.arange(1, rows + 1, dtype=np.float64) * row_frames
     logs = np.log(frames)
     table = np.full((len(REGIONS), rows + 2), -np.inf)
     for k, region in enumerate(REGIONS):
@@ -29,18 +148,13 @@ def log_durations(rows: int, stride: float, priors: Priors) -> NDArray[np.float6
         fitted = priors.regions.durations[region].fitted
         table[k, 0] = math.log1p(-presence)
         z = (logs - fitted.log_mean) / fitted.log_sd
-        constant = math.log(presence * stride / (fitted.log_sd * math.sqrt(2 * math.pi)))
+        constant = math.log(presence * row_frames / (fitted.log_sd * math.sqrt(2 * math.pi)))
         table[k, 1:-1] = constant - z * z / 2 - logs
     return table
 
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-SHRINK = 16  # each refinement divides the width of the cells by this
-
-
 @dataclass(frozen=True)
-class Problem:
+class BorderProblem:
     """Weighted evidence summed along time, and the durations."""
 
     total: Floats  # (5, rows + 1): kappa times the evidence of the rows before each border
@@ -54,13 +168,7 @@ class Problem:
     def rows(self) -> int:
         return self.total.shape[1] - 1
 
-    def objective(self, borders: Ints) -> float:
-        """What is maximised, for borders b_0 to b_5."""
-        k = np.arange(self.regions)
-        gained = self.total[k, borders[1:]] - self.total[k, borders[:-1]]
-        return float((gained + self.durations[k, np.diff(borders)]).sum())
-
-    def stays(self, k: int, grid: Ints, lengths: Ints) -> Floats:
+    def region_values(self, k: int, grid: Ints, lengths: Ints) -> Floats:
         """(from, to): the value of region k between any two points of the grid."""
         total = self.total[k, grid]
         value = self.durations[k][lengths]
@@ -69,79 +177,75 @@ class Problem:
         return value
 
 
-def make_problem(evidence: NDArray[np.floating], durations: Floats, kappa: float) -> Problem:
+def make_problem(evidence: NDArray[np.floating], durations: Floats, kappa: float) -> BorderProblem:
     """The problem for (rows, 5) evidence."""
     total = np.zeros((evidence.shape[1], evidence.shape[0] + 1))
     np.cumsum(evidence.T, axis=1, dtype=np.float64, out=total[:, 1:])
-    return Problem(kappa * total, durations)
+    return BorderProblem(kappa * total, durations)
 
 
-def lengths_between(grid: Ints) -> Ints:
+SHRINK = 16  # each refinement divides the width of the cells by this
+
+
+def best_borders(problem: BorderProblem, cells: int, dense: int) -> Ints:
+    """(6,) the best borders: on a coarse grid, then on finer ones around that solution.
+
+    Besides the cells' edges the grid has, for every pair of regions, the row of each cell at which
+    evidence alone would change from one to the other. What a coarse cell misses is therefore only
+    the change of a duration's probability within it. With as many cells as rows it is exact.
+    """
+    width = max(1, -(-problem.rows // cells))
+    borders = best_borders_on(problem, _coarse_grid(problem, width, dense))
+    while width > 1:
+        finer = max(1, width // SHRINK)
+        borders = best_borders_on(problem, _fine_grid(problem, borders, width, finer))
+        width = finer
+    return borders
+
+
+def best_borders_on(problem: BorderProblem, grid: Ints) -> Ints:
+    """(6,) the best borders among the points of a grid that starts with 0 and ends with `rows`."""
+    lengths = _lengths_between(grid)
+    last = problem.regions - 1
+    # The first region starts at row 0.
+    value = problem.durations[0][grid] + problem.total[0, grid]
+    origins: list[Ints] = []
+    for k in range(1, last):
+        values = problem.region_values(k, grid, lengths)
+        values += value[:, None]
+        best = values.argmax(axis=0)
+        origins.append(best)
+        value = values[best, np.arange(grid.size)]
+    # The last region ends with the study.
+    rest = problem.total[last, -1] - problem.total[last, grid]
+    values = value + (problem.durations[last][problem.rows - grid] + rest)
+    point = int(values.argmax())
+    borders = [problem.rows, int(grid[point])]
+    for best in reversed(origins):
+        point = int(best[point])
+        borders.append(int(grid[point]))
+    borders.append(0)
+    return np.array(borders[::-1], dtype=np.int64)
+
+
+def _lengths_between(grid: Ints) -> Ints:
     """(from, to) rows between points of the grid; -1 where `to` lies before `from`."""
     lengths = grid[None, :] - grid[:, None]
     np.maximum(lengths, -1, out=lengths)
     return lengths
 
 
-def solve(problem: Problem, cells: int, dense: int) -> Ints:
-    """The best borders: on a coarse grid, then on finer ones around what that found.
-
-    Beside the cells' edges the grid has, for every pair of regions, the row of each cell at which
-    evidence alone would change from one to the other, so that a coarse cell hides nothing but
-    the change of a duration's probability within it. With as many cells as rows it is exact.
-    """
-    width = max(1, -(-problem.rows // cells))
-    borders = best_on(problem, coarse_grid(problem, width, dense))
-    while width > 1:
-        finer = max(1, width // SHRINK)
-        borders = best_on(problem, _fine_grid(problem, borders, width, finer))
-        width = finer
-    return borders
-
-
-def best_on(problem: Problem, grid: Ints) -> Ints:
-    """The best borders among the points of a grid that begins with 0 and ends with `rows`."""
-    lengths = lengths_between(grid)
-    last = problem.regions - 1
-    value = _row(problem, 0, grid)  # the first region begins at 0
-    came_from: list[Ints] = []
-    for k in range(1, last):
-        options = problem.stays(k, grid, lengths)
-        options += value[:, None]
-        best = options.argmax(axis=0)
-        came_from.append(best)
-        value = options[best, np.arange(grid.size)]
-    options = value + _column(problem, last, grid)  # the last one ends with the study
-    at = int(options.argmax())
-    borders = [problem.rows, int(grid[at])]
-    for best in reversed(came_from):
-        at = int(best[at])
-        borders.append(int(grid[at]))
-    borders.append(0)
-    return np.array(borders[::-1], dtype=np.int64)
-
-
-def _row(problem: Problem, k: int, grid: Ints) -> Floats:
-    """Value of region k from row 0 to each point."""
-    return problem.durations[k][grid] + problem.total[k, grid]
-
-
-def _column(problem: Problem, k: int, grid: Ints) -> Floats:
-    """Value of region k from each point to the end."""
-    rest = problem.total[k, -1] - problem.total[k, grid]
-    return problem.durations[k][problem.rows - grid] + rest
-
-
-def coarse_grid(problem: Problem, width: int, dense: int) -> Ints:
+def _coarse_grid(problem: BorderProblem, width: int, dense: int) -> Ints:
     """Cells of `width` rows with their best changes, and every row up to `dense`."""
     rows = problem.rows
-    edges = [np.arange(0, rows, width), np.arange(min(dense, rows) + 1), np.array([rows])]
+    points = [np.arange(0, rows, width), np.arange(min(dense, rows) + 1), np.array([rows])]
     if width > 1:
-        edges.append(_best_changes(problem, 0, rows + 1, width))
-    return np.unique(np.concatenate(edges))
+        points.append(_best_changes(problem, 0, rows + 1, width))
+    return np.unique(np.concatenate(points))
 
 
-def _fine_grid(problem: Problem, borders: Ints, width: int, finer: int) -> Ints:
+def _fine_grid(problem: BorderProblem, borders: Ints, width: int, finer: int) -> Ints:
+    """Cells of `finer` rows within `width` rows of each border."""
     points = [borders]
     for border in np.unique(borders[1:-1]).tolist():
         start, stop = max(0, border - width), min(problem.rows, border + width) + 1
@@ -151,77 +255,77 @@ def _fine_grid(problem: Problem, borders: Ints, width: int, finer: int) -> Ints:
     return np.unique(np.concatenate(points))
 
 
-def _best_changes(problem: Problem, start: int, stop: int, width: int) -> Ints:
-    """For each cell of [start, stop) and each pair of regions, where evidence alone changes."""
+def _best_changes(problem: BorderProblem, start: int, stop: int, width: int) -> Ints:
+    """For each cell of [start, stop) and each pair of regions, the row of the best change."""
     cells = -(-(stop - start) // width)
-    found = []
+    changes: list[Ints] = []
     for earlier, later in combinations(range(problem.regions), 2):
         gain = np.full(cells * width, -np.inf)
         gain[: stop - start] = problem.total[earlier, start:stop] - problem.total[later, start:stop]
         within = gain.reshape(cells, width).argmax(axis=1)
-        found.append(start + np.arange(cells) * width + within)
-    return np.concatenate(found)
+        changes.append(start + np.arange(cells) * width + within)
+    return np.concatenate(changes)
 
 
 @dataclass(frozen=True)
-class Posterior:
-    """Marginals of the borders."""
+class BorderPosterior:
+    """Marginal distributions of the borders."""
 
     grid: Ints  # (points,) first row of each cell; the last is the end of the study
     borders: Floats  # (6, points): probability that a border lies in the cell
 
-    def onset(self, k: int, row: int, margin: int) -> float:
-        """Probability that region k begins within `margin` rows of `row`."""
+    def border_near(self, border: int, row: int, margin: int) -> float:
+        """Probability that a border lies within `margin` rows of `row`."""
         near = np.abs(self.grid - row) <= margin
-        return float(min(1.0, self.borders[k, near].sum()))
+        return float(min(1.0, self.borders[border, near].sum()))
 
-    def stay(self, k: int, start: int, stop: int) -> float:
+    def region_mean(self, k: int, start: int, stop: int) -> float:
         """Mean probability of region k over the rows [start, stop)."""
-        begun = np.cumsum(self.borders[k]) - np.cumsum(self.borders[k + 1])
+        inside = np.cumsum(self.borders[k]) - np.cumsum(self.borders[k + 1])
         edges = np.append(self.grid, self.grid[-1] + 1)
-        inside = np.clip(edges[1:], start, stop) - np.clip(edges[:-1], start, stop)
-        return float(np.clip((inside * begun).sum() / (stop - start), 0.0, 1.0))
+        rows = np.clip(edges[1:], start, stop) - np.clip(edges[:-1], start, stop)
+        return float(np.clip((rows * inside).sum() / (stop - start), 0.0, 1.0))
 
 
 def posterior_grid(rows: int, borders: Ints, cells: int, dense: int, near: int) -> Ints:
-    """Where to sum: finely where borders are likely."""
+    """The grid of the sums: every row at the start of the study and near the best borders."""
     width = max(1, -(-rows // cells))
     points = [np.arange(0, rows, width), np.arange(min(dense, rows) + 1), np.array([rows])]
     points += [np.arange(max(0, b - near), min(rows, b + near) + 1) for b in borders.tolist()]
     return np.unique(np.concatenate(points))
 
 
-def border_posterior(problem: Problem, grid: Ints) -> Posterior:
+def border_posterior(problem: BorderProblem, grid: Ints) -> BorderPosterior:
     """Forward and backward sums over all ordered borders on the grid.
 
-    Missing regions are stepped over: a change goes from a region k to any later one, and its cell
-    weighs what the evidence of those two says row by row.
+    Missing regions are skipped: a change goes from a region k to any later one, and its cell has
+    the weight that the evidence of these two gives row by row.
     """
     regions, last = problem.regions, grid.size - 1
     missing = np.concatenate(([0.0], np.cumsum(problem.durations[:, 0])))
-    lengths = lengths_between(grid)
-    lengths[lengths == 0] = -1  # a region that is there has at least one row
-    stays = [problem.stays(k, grid, lengths) for k in range(regions)]
+    lengths = _lengths_between(grid)
+    lengths[lengths == 0] = -1  # a region that is present has at least one row
+    values = [problem.region_values(k, grid, lengths) for k in range(regions)]
     change = {
-        (k, to): _log_widths(problem, k, to, grid) + missing[to] - missing[k + 1]
+        (k, to): _log_cell_weights(problem, k, to, grid) + missing[to] - missing[k + 1]
         for k, to in combinations(range(regions), 2)
     }
-    nothing = np.full(grid.size, -np.inf)
-    begun = [nothing.copy() for _ in range(regions)]  # log weight of all ways to begin k there
-    ended = [nothing] * regions  # and of all ways to end it there
+    impossible = np.full(grid.size, -np.inf)
+    started = [impossible.copy() for _ in range(regions)]  # log weight of all ways to start k there
+    ended = [impossible] * regions  # and of all ways to end it there
     for k in range(regions):
-        begun[k][0] = missing[k]
-        ended[k] = _log_sum(stays[k], begun[k])
+        started[k][0] = missing[k]
+        ended[k] = _log_sum(values[k], started[k])
         for to in range(k + 1, regions):
             step = (ended[k] + change[k, to])[:last]
-            begun[to][:last] = np.logaddexp(begun[to][:last], step)
-    to_come = [nothing] * regions  # log weight of all that may follow a beginning of k
+            started[to][:last] = np.logaddexp(started[to][:last], step)
+    to_come = [impossible] * regions  # log weight of everything that may follow a start of k
     for k in reversed(range(regions)):
-        after = nothing.copy()
+        after = impossible.copy()
         after[last] = missing[regions] - missing[k + 1]
         for to in range(k + 1, regions):
             after[:last] = np.logaddexp(after[:last], (change[k, to] + to_come[to])[:last])
-        to_come[k] = _log_sum(stays[k].T, after)
+        to_come[k] = _log_sum(values[k].T, after)
     total = np.logaddexp.reduce([missing[k] + to_come[k][0] for k in range(regions)])
     borders = np.zeros((regions + 1, grid.size))
     for k in range(regions):
@@ -231,129 +335,23 @@ def border_posterior(problem: Problem, grid: Ints) -> Posterior:
         for to in range(k + 1, regions):
             here = np.exp((ended[k] + change[k, to] + to_come[to])[:last] - total)
             borders[k + 1 : to + 1, :last] += here
-    return Posterior(grid, borders)
+    return BorderPosterior(grid, borders)
 
 
-def _log_widths(problem: Problem, k: int, to: int, grid: Ints) -> Floats:
+def _log_cell_weights(problem: BorderProblem, k: int, to: int, grid: Ints) -> Floats:
     """Log of the weight of each cell for a change from k to `to`, relative to its first row."""
     gain = problem.total[k] - problem.total[to]
     return np.logaddexp.reduceat(gain, grid) - gain[grid]
 
 
 def _log_sum(steps: Floats, before: Floats) -> Floats:
-    """Log of the sum over `from` of exp(steps + before), safe for large and for no values."""
-    known = np.flatnonzero(np.isfinite(before))
-    if not known.size:
+    """Log of the sum over `from` of exp(steps + before), for (from, to) steps; -inf is allowed."""
+    possible = np.flatnonzero(np.isfinite(before))
+    if not possible.size:
         return np.full(steps.shape[1], -np.inf)
-    options = steps[known] + before[known, None]
-    top = options.max(axis=0)
-    safe = np.where(np.isfinite(top), top, 0.0)
-    np.subtract(options, safe, out=options)
+    terms = steps[possible] + before[possible, None]
+    top = terms.max(axis=0)
+    finite_top = np.where(np.isfinite(top), top, 0.0)
+    np.subtract(terms, finite_top, out=terms)
     with np.errstate(divide="ignore"):
-        return safe + np.log(np.exp(options).sum(axis=0))
-
-
-Stay = tuple[int, int, int]
-"""(column of the region, start, stop) in rows."""
-
-
-def run_state_machine(
-    p: NDArray[np.floating], tau: int = 200, *, strict: bool = False, backdate: bool = False
-) -> list[Stay]:
-    """Stays of the state (paper stage 2) for (rows, 5) smoothed probabilities.
-
-    The state begins at the mouth. The most likely state at or after it is sought at every row; a
-    run of `tau` rows that point forward commits to what the last of them points to. At most four
-    commits are possible, so whole runs are looked at instead of rows.
-    """
-    stays: list[Stay] = []
-    state, start, seen = 0, 0, 0  # rows before `seen` were used up by earlier commits
-    while state < p.shape[1] - 1:
-        # argmax takes the first of equal values, so a tie never leaves the present state.
-        candidate = state + p[seen:, state:].argmax(axis=1)
-        found = _first_run(candidate, state, tau, strict)
-        if found is None:
-            break
-        commit = seen + found + tau - 1
-        begin = seen + found if backdate else commit
-        if begin > start:
-            stays.append((state, start, begin))
-        state, start, seen = int(candidate[found + tau - 1]), begin, commit + 1
-    stays.append((state, start, p.shape[0]))
-    return stays
-
-
-def _first_run(candidate: NDArray[np.int64], state: int, tau: int, strict: bool) -> int | None:
-    """First row of the first run of `tau` rows that point forward; None when there is none."""
-    forward = candidate > state
-    if strict:  # a change of candidate begins a new run (decision 23)
-        options = [runs_of(candidate == column) for column in range(state + 1, 5)]
-        spans = np.concatenate(options)
-    else:
-        spans = runs_of(forward)
-    long_enough = spans[spans[:, 1] - spans[:, 0] >= tau, 0]
-    return int(long_enough.min()) if long_enough.size else None
-
-
-DEFAULT_KAPPA = 0.3
-
-
-@dataclass(frozen=True)
-class RegionStay:
-    """Rows [start, stop) in one region."""
-
-    region: int  # position in REGIONS
-    start: int
-    stop: int
-    score: float  # paper: mean probability; semi-Markov: posterior probability
-    onset: float | None = None  # posterior probability of the border where it begins
-    end: float | None = None  # and of the one where it ends
-
-
-def state_machine_transit(
-    p: NDArray[np.float32], options: StateMachineOptions, mouth_threshold: float | None
-) -> list[RegionStay]:
-    """Stays from (rows, 5) smoothed probabilities, as the paper's stage 2 finds them.
-
-    The mouth is where the machine starts, not what it found: it is left out unless its mean
-    probability reaches its threshold (decision 25).
-    """
-    found = run_state_machine(p, options.tau, strict=options.strict, backdate=options.backdate)
-    stays = [
-        RegionStay(region, start, stop, float(means(p[:, region], np.array([[start, stop]]))[0]))
-        for region, start, stop in found
-    ]
-    return [
-        stay
-        for stay in stays
-        if stay.region != 0 or (mouth_threshold is not None and stay.score >= mouth_threshold)
-    ]
-
-
-def semi_markov_transit(
-    p: NDArray[np.float32],
-    rates: NDArray[np.float64],
-    stride: float,
-    options: SemiMarkovOptions,
-    kappa: float,
-    priors: Priors,
-) -> list[RegionStay]:
-    """Stays from (rows, 5) probabilities with their base rates.
-
-    `stride` is the number of original frames per row.
-    """
-    rows = p.shape[0]
-    known = evidence(p, rates, options.clip)
-    problem = make_problem(known, log_durations(rows, stride, priors), kappa)
-    borders = solve(problem, options.cells, options.dense)
-    grid = posterior_grid(rows, borders, options.cells, options.dense, 2 * options.margin)
-    posterior = border_posterior(problem, grid)
-    stays: list[RegionStay] = []
-    for k, (start, stop) in enumerate(
-        zip(borders[:-1].tolist(), borders[1:].tolist(), strict=True)
-    ):
-        if stop > start:
-            onset = posterior.onset(k, start, options.margin) if start else None
-            end = posterior.onset(k + 1, stop, options.margin) if stop < rows else None
-            stays.append(RegionStay(k, start, stop, posterior.stay(k, start, stop), onset, end))
-    return stays
+        return finite_top + np.log(np.exp(terms).sum(axis=0))

@@ -1,4 +1,4 @@
-"""A model and labelled studies to a calibration: embed, score, fit."""
+"""From a model and labelled studies to a calibration: embed, score, fit."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,11 +9,11 @@ from enteron.datasets.label_table import truth_events
 from enteron.datasets.splits import PARTS, load_split
 from enteron.errors import LabelError
 from enteron.fitting.decoder import FitOptions, fit_decoder
-from enteron.fitting.labelled import Labelled
-from enteron.folders.model import CALIBRATION, save_calibration
+from enteron.fitting.labelled import LabelledStudy, label_rows
+from enteron.folders.model import CALIBRATION, load_model, model_priors, save_calibration
 from enteron.labels import COLUMN, LABELS
-from enteron.priors import load_priors
-from enteron.reading import Progress, Silent
+from enteron.priors import Priors
+from enteron.progress import Progress, SilentProgress
 from enteron.types import Unit
 
 SPLIT = "split.json"
@@ -22,12 +22,12 @@ EVERYTHING = "all"
 
 
 @dataclass(frozen=True)
-class Calibrated:
+class CalibrationReport:
     """What was fitted, and on what."""
 
     calibration: Calibration
     support: dict[str, int]  # frames that show each label
-    shortened: str | None  # said where studies are shorter than real ones
+    scaling_note: str | None  # a sentence where studies have fewer rows than real ones
 
 
 def calibrate_model(
@@ -37,64 +37,66 @@ def calibrate_model(
     part: str = "val",
     budget: float = 1.0,
     features: Path | None = None,
+    priors: Priors | None = None,
     progress: Progress | None = None,
-) -> Calibrated:
-    """Fit on one part of the model's split, and write `calibration.json` into its folder."""
-    entries = _chosen(model, data, part)
+) -> CalibrationReport:
+    """Fit on one part of the model's split, and write `calibration.json` into its folder.
+
+    Without priors those of the model folder, or else those of the package.
+    """
+    entries = _entries_of(model, data, part)
+    priors = model_priors(model) if priors is None else priors
     folder = model / FEATURES if features is None else features
     studies = labelled_studies(model, entries, folder, progress)
-    calibration = fit_decoder(studies, load_priors(), FitOptions(budget=budget))
+    calibration = fit_decoder(studies, priors, FitOptions(budget=budget))
     save_calibration(calibration, model / CALIBRATION)
     support = {
         label: int(sum(study.truth[:, COLUMN[label]].sum() for study in studies))
         for label in LABELS
     }
-    return Calibrated(calibration, support, _shortened(studies))
+    return CalibrationReport(calibration, support, _scaling_note(studies))
 
 
 def labelled_studies(
-    model: Path,
-    entries: list[Entry],
-    features: Path,
-    progress: Progress | None = None,
-) -> list[Labelled]:
+    model: Path, entries: list[Entry], features: Path, progress: Progress | None = None
+) -> list[LabelledStudy]:
     """Scores beside the truth of every study, from stored features or from features made now."""
-    from enteron.fitting.labelled import label_rows
-    from enteron.folders.model import load_model
     from enteron.inference.embed import EmbedOptions, embed_study
     from enteron.inference.runtimes import default_runtime, make_encoder
     from enteron.inference.score import score_study
     from enteron.inference.store import SUFFIX
 
+    progress = SilentProgress() if progress is None else progress
     network, _ = load_model(model)
     encoder = make_encoder(network.backbone, default_runtime(network.backbone))
-    watched = progress or Silent()
-    made: list[Labelled] = []
+    studies: list[LabelledStudy] = []
     for entry in entries:
         entry.join()  # labels that do not fit the images are refused before the long work
         with entry.open() as study:
             path = features / f"{entry.id}{SUFFIX}"
-            with watched.stage("embed", len(study)) as advance:
-                stored = embed_study(study, encoder, path, EmbedOptions(), advance)
+            with progress.task("Encoding", len(study)) as advance:
+                # Training may have stored augmented views beside the two that are scored.
+                embeddings = embed_study(
+                    study, encoder, path, EmbedOptions(), advance, extra_views=True
+                )
             scores = score_study(
-                network, stored, times=study.times(), frames_per_row=study.frames_per_row
+                network, embeddings, times=study.times(), frames_per_row=study.frames_per_row
             )
         truth = label_rows(scores, truth_events(entry.table(), Unit.FRAME))
-        device = None if entry.metadata is None else entry.metadata.system
-        made.append(Labelled(scores, truth, device))
-    return made
+        studies.append(LabelledStudy(scores, truth))
+    return studies
 
 
-def _chosen(model: Path, data: Path, part: str) -> list[Entry]:
+def _entries_of(model: Path, data: Path, part: str) -> list[Entry]:
     """The studies of a part of the split, all of them with images and labels."""
-    found = {name: e for name, e in find_studies(data).items() if e.images and e.labels}
-    if not found:
+    entries = {name: e for name, e in find_studies(data).items() if e.images and e.labels}
+    if not entries:
         raise LabelError(
             f"'{data.name}' holds no study with images and labels",
             "give a root with folders of frames and a folder Labels",
         )
     if part == EVERYTHING:
-        return list(found.values())
+        return list(entries.values())
     if part not in PARTS:
         raise LabelError(f"there is no part '{part}'", f"use {', '.join(PARTS)} or {EVERYTHING}")
     members = load_split(model / SPLIT).part(part)
@@ -103,20 +105,20 @@ def _chosen(model: Path, data: Path, part: str) -> list[Entry]:
             f"the part '{part}' of the model's split is empty",
             f"use --split {EVERYTHING} with a root of studies that were not trained on",
         )
-    missing = [study for study in members if study not in found]
+    missing = [study for study in members if study not in entries]
     if missing:
         raise LabelError(
             f"study {missing[0]} of the part '{part}' is not under '{data.name}'",
             "give the data that the model was trained with, or use --split all with other studies",
         )
-    return [found[study] for study in members]
+    return [entries[study] for study in members]
 
 
-def _shortened(studies: list[Labelled]) -> str | None:
-    factors = [study.scores.shortening for study in studies]
-    if max(factors) == 1.0:
+def _scaling_note(studies: list[LabelledStudy]) -> str | None:
+    scales = [study.scores.shortening for study in studies]
+    if max(scales) == 1.0:
         return None
     return (
-        f"these studies are {min(factors):.1f} to {max(factors):.1f} times shorter than real ones; "
+        f"these studies are {min(scales):.1f} to {max(scales):.1f} times shorter than real ones; "
         "constants counted in rows were divided by each study's own factor"
     )

@@ -1,36 +1,36 @@
-"""Fitting everything that presets need, on held-out studies."""
+"""Fitting everything that the presets need on held-out studies, and cross-validation of it."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from enteron.calibration.calibration import Calibration, EventRule, Silence, calibrated
+from enteron.calibration.calibration import Calibration, EventRule, Silence, calibrated, log_odds
 from enteron.datasets.label_table import LabelTable, truth_events
 from enteron.decode import PRESETS, DecodeOptions
 from enteron.decode.events import to_annotation
-from enteron.decode.evidence import evidence, known_rates
-from enteron.decode.findings import log_odds, median_run
-from enteron.decode.options import TRANSIT
+from enteron.decode.evidence import evidence, score_base_rates
+from enteron.decode.findings import median_run_length
+from enteron.decode.options import DEFAULT_KAPPA, TRANSIT
 from enteron.decode.pipeline import Decoder, decode
-from enteron.decode.regions import DEFAULT_KAPPA, log_durations, make_problem, solve
+from enteron.decode.regions import best_borders, log_durations, make_problem
 from enteron.errors import LabelError
 from enteron.fitting.events import (
-    GRID,
+    THRESHOLDS,
     Choice,
-    Column,
-    Curve,
-    curve,
+    EventCurve,
+    FindingColumn,
+    event_curve,
     fit_logistic,
-    samples,
-    summed,
+    peaks_and_matches,
+    sum_curves,
     within_budget,
 )
 from enteron.fitting.frames import fit_calibration
-from enteron.fitting.labelled import Labelled
+from enteron.fitting.labelled import LabelledStudy
 from enteron.labels import COLUMN, FINDINGS, LABELS, REGIONS
 from enteron.metrics.evaluation import NOMINAL_RATE
 from enteron.metrics.official import flatten, temporal_scores
@@ -38,112 +38,32 @@ from enteron.options import Options
 from enteron.priors import Priors
 from enteron.types import Annotation, Segment, Unit
 
-
-def fit_silence(
-    predictions: Sequence[tuple[Labelled, Calibration]], priors: Priors
-) -> dict[str, Silence]:
-    """For every label, from studies with the calibration of a fold that did not contain them.
-
-    Only studies in which something was decoded for the label say what emitting it is worth. One
-    study of AP 0 is added to each mean: with few studies silence is the safer error.
-    """
-    truths, decoded, best = [], [], []
-    for study, calibration in predictions:
-        events = decode(study.scores, TRANSIT, priors, calibration)
-        truths.append(_true_segments(study))
-        decoded.append(
-            to_annotation(study.scores.study, study.scores.unit, events, cut=True).segments
-        )
-        scores = {event.label: 0.0 for event in events}
-        for event in events:
-            scores[event.label] = max(scores[event.label], event.score or 0.0)
-        best.append(scores)
-    (score,) = temporal_scores(flatten(truths), flatten(decoded), len(predictions), [0.5])
-    statistics: dict[str, Silence] = {}
-    for column, label in enumerate(LABELS):
-        present = score.present[:, column]
-        spoken = np.array([label in scores for scores in best])
-        x = np.array([log_odds(scores[label]) for scores in best if label in scores])
-        intercept, slope = fit_logistic(x, present[spoken])
-        worth = score.ap[present & spoken, column]
-        statistics[label] = Silence(
-            presence=float((present.sum() + 0.5) / (present.size + 1)),
-            expected_ap=float(worth.sum() / (worth.size + 1)),
-            intercept=intercept,
-            slope=slope,
-        )
-    return statistics
-
-
-def _true_segments(study: Labelled) -> tuple[Segment, ...]:
-    """The study's official truth, in frames."""
-    axis = study.scores.axis
-    table = LabelTable(study.scores.study, axis, np.arange(len(axis)), study.truth)
-    return truth_events(table, Unit.FRAME).segments
-
-
-def choose_kappa(
-    studies: Sequence[Labelled],
-    calibration: Calibration,
-    priors: Priors,
-    kappas: Sequence[float],
-) -> float:
-    """The kappa with the best mean overlap of regions; of equal ones the one nearest to 0.3."""
-    options = TRANSIT.semi_markov
-    count = len(REGIONS)
-    rates = known_rates(calibration, priors)[:count]
-    totals = np.zeros(len(kappas))
-    for study in studies:
-        rows, stride = len(study.scores.axis), study.scores.row_frames
-        p = calibrated(study.scores, calibration.likelihood)[:, :count]
-        known = evidence(p, rates, options.clip)
-        durations = log_durations(rows, stride, priors)
-        for place, kappa in enumerate(kappas):
-            borders = solve(make_problem(known, durations, kappa), options.cells, options.dense)
-            totals[place] += mean_overlap(borders, study.truth[:, :count])
-    best = [k for k, total in zip(kappas, totals, strict=True) if total >= totals.max() - 1e-9]
-    return min(best, key=lambda kappa: abs(np.log(kappa / DEFAULT_KAPPA)))
-
-
-def mean_overlap(borders: NDArray[np.int64], truth: NDArray[np.bool_]) -> float:
-    """Mean tIoU of stays with the rows of their region, over regions that either side has."""
-    total = np.concatenate([np.zeros((1, truth.shape[1]), int), np.cumsum(truth, axis=0)])
-    shares: list[float] = []
-    for k, (start, stop) in enumerate(pairwise(borders.tolist())):
-        shared = int(total[stop, k] - total[start, k])
-        union = int(stop - start) + int(total[-1, k]) - shared
-        if union:
-            shares.append(shared / union)
-    return float(np.mean(shares)) if shares else 1.0
-
-
 UNSEEN: Final = EventRule(threshold=None, clinical=None, window=1, intercept=-6.0, slope=0.0)
-"""Of a finding that no fitted study shows."""
+"""Rule of a finding that no fitted study shows."""
 
-USEFUL: Final = 0.2
+LEAST_PRECISION: Final = 0.2
 """`transit` emits a finding only at thresholds where one event in five is right."""
 
+Columns = dict[str, dict[int, FindingColumn]]
+"""One study's columns by finding and by full-length rows of smoothing."""
 
-Columns = dict[str, dict[int, Column]]
-"""One study's columns by finding and by rows of smoothing."""
-
-Curves = dict[str, dict[int, Curve]]
+Curves = dict[str, dict[int, EventCurve]]
+"""The same for its curves."""
 
 
 class FitOptions(Options):
-    """What is fitted, and what is tried."""
+    """What the fit tries."""
 
     budget: float = 1.0  # false alarms per hour, of all findings together
     rate: float = NOMINAL_RATE  # original frames per second
     kappas: tuple[float, ...] = (0.03, 0.1, 0.3, 1.0, 3.0)
     lows: tuple[float, ...] = (0.5, 0.7, 0.9)
     windows: tuple[int, ...] = (25, 101)  # rows of smoothing tried for `clinical`, beside the usual
-    folds: int = 3  # for what must be estimated on studies that were not fitted
-    by_device: bool = False
+    folds: int = 3  # for what must be estimated on studies outside the fit
 
 
 def fit_decoder(
-    studies: Sequence[Labelled], priors: Priors, options: FitOptions | None = None
+    studies: Sequence[LabelledStudy], priors: Priors, options: FitOptions | None = None
 ) -> Calibration:
     """Calibration of frames, kappa, rules for findings, and the statistics of silence.
 
@@ -152,51 +72,98 @@ def fit_decoder(
     numbers from a million rows.
     """
     options = FitOptions() if options is None else options
-    frames = fit_calibration(studies, by_device=options.by_device)
+    frames = fit_calibration(studies)
     kappa = choose_kappa(studies, frames, priors, options.kappas)
-    calibration = frames.model_copy(update={"kappa": kappa, "budget": options.budget})
+    calibration = _extended(frames, kappa=kappa, budget=options.budget)
     columns = [finding_columns(study, calibration, priors, options) for study in studies]
     low, curves = _choose_low(columns, options.lows, priors)
-    calibration = calibration.model_copy(update={"low": low})
+    calibration = _extended(calibration, low=low)
 
-    def rules(chosen: Sequence[int]) -> Calibration:
-        fitted = _rules(
-            [columns[i] for i in chosen],
-            [curves[i] for i in chosen],
+    def with_rules(indices: Sequence[int]) -> Calibration:
+        rules = _event_rules(
+            [columns[i] for i in indices],
+            [curves[i] for i in indices],
             low,
-            _allowed_alarms([studies[i] for i in chosen], options),
+            _allowed_alarms([studies[i] for i in indices], options),
             priors,
         )
-        return calibration.model_copy(update={"events": fitted})
+        return _extended(calibration, events=rules)
 
-    everything = rules(range(len(studies)))
+    fitted = with_rules(range(len(studies)))
     folds = min(options.folds, len(studies))
     if folds < 2:
-        return everything
-    predictions: list[tuple[Labelled, Calibration]] = []
+        return fitted
+    held_out: list[tuple[LabelledStudy, Calibration]] = []
     for fold in range(folds):
-        known = rules([i for i in range(len(studies)) if i % folds != fold])
-        predictions += [(study, known) for study in studies[fold::folds]]
-    return everything.model_copy(update={"silence": fit_silence(predictions, priors)})
+        fold_calibration = with_rules([i for i in range(len(studies)) if i % folds != fold])
+        held_out += [(study, fold_calibration) for study in studies[fold::folds]]
+    return _extended(fitted, silence=fit_silence(held_out, priors))
+
+
+def _extended(calibration: Calibration, **fields: Any) -> Calibration:
+    """The calibration with more fields, validated."""
+    return Calibration(**{**dict(calibration), **fields})
+
+
+# kappa
+
+
+def choose_kappa(
+    studies: Sequence[LabelledStudy],
+    calibration: Calibration,
+    priors: Priors,
+    kappas: Sequence[float],
+) -> float:
+    """The kappa with the best mean overlap of regions; of equal ones the one nearest to 0.3."""
+    options = TRANSIT.semi_markov
+    count = len(REGIONS)
+    rates = score_base_rates(calibration, priors)[:count]
+    totals = np.zeros(len(kappas))
+    for study in studies:
+        p = calibrated(study.scores, calibration.likelihood)[:, :count]
+        row_evidence = evidence(p, rates, options.clip)
+        durations = log_durations(len(study.scores.axis), study.scores.row_frames, priors)
+        for index, kappa in enumerate(kappas):
+            problem = make_problem(row_evidence, durations, kappa)
+            borders = best_borders(problem, options.cells, options.dense)
+            totals[index] += mean_overlap(borders, study.truth[:, :count])
+    best = [k for k, total in zip(kappas, totals, strict=True) if total >= totals.max() - 1e-9]
+    return min(best, key=lambda kappa: abs(np.log(kappa / DEFAULT_KAPPA)))
+
+
+def mean_overlap(borders: NDArray[np.int64], truth: NDArray[np.bool_]) -> float:
+    """Mean tIoU of regions with their true rows, over regions that either side has."""
+    total = np.concatenate([np.zeros((1, truth.shape[1]), int), np.cumsum(truth, axis=0)])
+    overlaps: list[float] = []
+    for k, (start, stop) in enumerate(pairwise(borders.tolist())):
+        shared = int(total[stop, k] - total[start, k])
+        union = int(stop - start) + int(total[-1, k]) - shared
+        if union:
+            overlaps.append(shared / union)
+    return float(np.mean(overlaps)) if overlaps else 1.0
+
+
+# Rules for findings
 
 
 def finding_columns(
-    study: Labelled, calibration: Calibration, priors: Priors, options: FitOptions
+    study: LabelledStudy, calibration: Calibration, priors: Priors, options: FitOptions
 ) -> Columns:
     """The smoothed and gated scores of each finding, as the decoder sees them."""
     decoder = Decoder(study.scores, TRANSIT, priors, calibration)
-    stays = decoder.regions()[0]
+    regions = decoder.regions()[0]
     columns: Columns = {label: {} for label in FINDINGS}
     usual = decoder.windows()
     for extra in (None, *options.windows):
         windows = {label: usual[label] if extra is None else extra for label in FINDINGS}
-        smoothed = decoder.smoothed(stays, windows)
+        smoothed = decoder.smooth(regions, windows)
         for label, window in windows.items():
-            place = COLUMN[label]
-            p = np.ascontiguousarray(smoothed[:, place])
-            scores = study.scores
-            column = Column(p, study.truth[:, place], scores.row_frames, scores.shortening)
-            columns[label][window] = column
+            columns[label][window] = FindingColumn(
+                np.ascontiguousarray(smoothed[:, COLUMN[label]]),
+                study.truth[:, COLUMN[label]],
+                study.scores.row_frames,
+                study.scores.shortening,
+            )
     return columns
 
 
@@ -205,20 +172,20 @@ def _choose_low(
 ) -> tuple[float, list[Curves]]:
     """The lower threshold's share with the best F1 of events, and all curves by study."""
 
-    def usual(low: float) -> float:
+    def total_f1(low: float) -> float:
         total = 0.0
         for label in FINDINGS:
-            window = median_run(label, priors)
+            window = median_run_length(label, priors)
             shortest = _shortest(label, priors)
-            curves = [curve(study[label][window], low, shortest) for study in columns]
-            total += float(summed(curves).f1.max())
+            curves = [event_curve(study[label][window], low, shortest) for study in columns]
+            total += float(sum_curves(curves).f1.max())
         return total
 
-    best = max(lows, key=usual)
+    best = max(lows, key=total_f1)
     return best, [
         {
             label: {
-                window: curve(column, best, _shortest(label, priors))
+                window: event_curve(column, best, _shortest(label, priors))
                 for window, column in windows.items()
             }
             for label, windows in study.items()
@@ -227,33 +194,39 @@ def _choose_low(
     ]
 
 
-def _allowed_alarms(studies: Sequence[Labelled], options: FitOptions) -> float:
-    """The budget in alarms; a row stands for `step` original frames."""
+def _shortest(label: str, priors: Priors) -> int:
+    """Full-length rows that an event of `transit` has at least."""
+    floor = TRANSIT.findings.floor
+    return 0 if floor is None else int(priors.run_lengths(label).quantile(floor))
+
+
+def _allowed_alarms(studies: Sequence[LabelledStudy], options: FitOptions) -> float:
+    """The budget in alarms, for the hours of these studies."""
     frames = sum(len(study.scores.axis) * study.scores.row_frames for study in studies)
     return options.budget * frames / options.rate / 3600
 
 
-def _rules(
+def _event_rules(
     columns: Sequence[Columns],
     curves: Sequence[Curves],
     low: float,
     alarms: float,
     priors: Priors,
 ) -> dict[str, EventRule]:
-    together = {
-        label: {window: summed([s[label][window] for s in curves]) for window in curves[0][label]}
-        for label in FINDINGS
+    total = {
+        label: {window: sum_curves([s[label][window] for s in curves]) for window in windows}
+        for label, windows in curves[0].items()
     }
-    clinical = within_budget(together, alarms)
+    clinical = within_budget(total, alarms)
     rules: dict[str, EventRule] = {}
     for label in FINDINGS:
-        usual = median_run(label, priors)
-        chosen = clinical[label]
-        window = usual if chosen is None else chosen[0]
-        rules[label] = _rule(
+        usual = median_run_length(label, priors)
+        choice = clinical[label]
+        window = usual if choice is None else choice.window
+        rules[label] = _event_rule(
             [study[label][window] for study in columns],
-            together[label][usual],
-            chosen,
+            total[label][usual],
+            choice,
             usual,
             low,
             _shortest(label, priors),
@@ -261,37 +234,82 @@ def _rules(
     return rules
 
 
-def _shortest(label: str, priors: Priors) -> int:
-    return int(priors.run_lengths(label).quantile(TRANSIT.findings.floor or 0.0))
-
-
-def _rule(
-    columns: Sequence[Column],
-    known: Curve,
+def _event_rule(
+    columns: Sequence[FindingColumn],
+    curve: EventCurve,
     clinical: Choice | None,
     usual: int,
     low: float,
     shortest: int,
 ) -> EventRule:
-    """Threshold by F1 of events, and how right events of a given peak are."""
-    if known.truths == 0:
+    """Threshold by F1 of events, and the probability that an event of a given peak is true."""
+    if curve.truths == 0:
         return UNSEEN
-    worth = np.where(known.precision >= USEFUL, known.f1, 0.0)
-    threshold = float(GRID[int(worth.argmax())]) if worth.max() > 0 else None
-    window, strict = (usual, None) if clinical is None else clinical
-    chosen = [t for t in (threshold, strict) if t is not None]
-    lowest = min(chosen) if chosen else float(GRID[int(known.f1.argmax())])
-    peaks, right = samples(columns, lowest, low, shortest)
-    x = np.array([log_odds(peak) for peak in peaks])
-    intercept, slope = fit_logistic(x, right)
+    f1 = np.where(curve.precision >= LEAST_PRECISION, curve.f1, 0.0)
+    threshold = float(THRESHOLDS[int(f1.argmax())]) if f1.max() > 0 else None
+    window, within = (usual, None) if clinical is None else clinical
+    thresholds = [t for t in (threshold, within) if t is not None]
+    lowest = min(thresholds) if thresholds else float(THRESHOLDS[int(curve.f1.argmax())])
+    peaks, matches = peaks_and_matches(columns, lowest, low, shortest)
+    intercept, slope = fit_logistic(np.array([log_odds(peak) for peak in peaks]), matches)
     return EventRule(
-        threshold=threshold, clinical=strict, window=window, intercept=intercept, slope=slope
+        threshold=threshold, clinical=within, window=window, intercept=intercept, slope=slope
     )
+
+
+# Silence
+
+
+def fit_silence(
+    held_out: Sequence[tuple[LabelledStudy, Calibration]], priors: Priors
+) -> dict[str, Silence]:
+    """For every label, from studies with the calibration of a fold that did not contain them.
+
+    Only studies in which something was decoded for the label say what emitting it is worth. One
+    study of AP 0 is added to each mean: with few studies silence is the safer error.
+    """
+    truths: list[tuple[Segment, ...]] = []
+    decoded: list[tuple[Segment, ...]] = []
+    best_scores: list[dict[str, float]] = []
+    for study, calibration in held_out:
+        scores = study.scores
+        events = decode(scores, TRANSIT, priors, calibration)
+        truths.append(_true_segments(study))
+        decoded.append(to_annotation(scores.study, scores.unit, events, cut=True).segments)
+        best = {event.label: 0.0 for event in events}
+        for event in events:
+            best[event.label] = max(best[event.label], event.score or 0.0)
+        best_scores.append(best)
+    (result,) = temporal_scores(flatten(truths), flatten(decoded), len(held_out), [0.5])
+    statistics: dict[str, Silence] = {}
+    for column, label in enumerate(LABELS):
+        present = result.present[:, column]
+        emitted = np.array([label in best for best in best_scores])
+        x = np.array([log_odds(best[label]) for best in best_scores if label in best])
+        intercept, slope = fit_logistic(x, present[emitted])
+        ap = result.ap[present & emitted, column]
+        statistics[label] = Silence(
+            presence=float((present.sum() + 0.5) / (present.size + 1)),
+            expected_ap=float(ap.sum() / (ap.size + 1)),
+            intercept=intercept,
+            slope=slope,
+        )
+    return statistics
+
+
+def _true_segments(study: LabelledStudy) -> tuple[Segment, ...]:
+    """The study's official truth, in frames."""
+    axis = study.scores.axis
+    table = LabelTable(study.scores.study, axis, np.arange(len(axis)), study.truth)
+    return truth_events(table, Unit.FRAME).segments
+
+
+# Cross-validation
 
 
 @dataclass(frozen=True)
 class Fold:
-    """One fold: what was fitted on the others, and the events of its own studies by preset."""
+    """One fold: the calibration fitted on the others, and the events of its studies by preset."""
 
     studies: tuple[str, ...]
     fitted_on: tuple[str, ...]
@@ -300,7 +318,7 @@ class Fold:
 
 
 def cross_validate(
-    studies: Sequence[Labelled], priors: Priors, folds: int, options: FitOptions
+    studies: Sequence[LabelledStudy], priors: Priors, folds: int, options: FitOptions
 ) -> Iterator[Fold]:
     """Fit on all folds but one, decode that one with every preset; fold by fold."""
     if not 2 <= folds <= len(studies):
@@ -309,22 +327,22 @@ def cross_validate(
             "give at least two studies, and from 2 to that many folds",
         )
     for fold in range(folds):
-        mine = studies[fold::folds]
-        others = [study for place, study in enumerate(studies) if place % folds != fold]
-        calibration = fit_decoder(others, priors, options)
+        held_out = studies[fold::folds]
+        fitted_on = [study for index, study in enumerate(studies) if index % folds != fold]
+        calibration = fit_decoder(fitted_on, priors, options)
         predictions = {
-            name: [_predicted(study, preset, priors, calibration) for study in mine]
+            name: [_predict(study, preset, priors, calibration) for study in held_out]
             for name, preset in PRESETS.items()
         }
-        yield Fold(_names(mine), _names(others), calibration, predictions)
+        yield Fold(_names(held_out), _names(fitted_on), calibration, predictions)
 
 
-def _predicted(
-    study: Labelled, preset: DecodeOptions, priors: Priors, calibration: Calibration
+def _predict(
+    study: LabelledStudy, preset: DecodeOptions, priors: Priors, calibration: Calibration
 ) -> Annotation:
     events = decode(study.scores, preset, priors, calibration)
     return to_annotation(study.scores.study, study.scores.unit, events, cut=preset.cut)
 
 
-def _names(studies: Sequence[Labelled]) -> tuple[str, ...]:
+def _names(studies: Sequence[LabelledStudy]) -> tuple[str, ...]:
     return tuple(study.scores.study for study in studies)

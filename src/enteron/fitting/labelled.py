@@ -1,4 +1,4 @@
-"""Scores beside the truth of the same rows."""
+"""Scores beside the true labels of the same rows: what calibrations are fitted on."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,12 +12,11 @@ from enteron.types import Annotation, Scores
 
 
 @dataclass(frozen=True)
-class Labelled:
-    """One study for fitting: scores, and what is true."""
+class LabelledStudy:
+    """One study for fitting."""
 
     scores: Scores
     truth: NDArray[np.bool_]  # (rows, 17)
-    device: str | None = None  # capsule system, if known
 
     def __post_init__(self) -> None:
         if self.truth.shape != self.scores.values.shape:
@@ -28,8 +27,8 @@ class Labelled:
             )
 
 
-def require_studies(studies: Sequence[Labelled]) -> None:
-    """Fitting needs something to fit on."""
+def require_studies(studies: Sequence[LabelledStudy]) -> None:
+    """Refuse to fit on nothing."""
     if not studies:
         raise LabelError("there are no studies to calibrate on", "give at least one")
 

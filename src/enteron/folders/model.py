@@ -22,6 +22,7 @@ from enteron.files import write_bytes, write_text
 from enteron.labels import LABELS
 from enteron.model.options import BackboneSpec, ModelOptions
 from enteron.options import Options, make_options, parse_json_options
+from enteron.priors import Priors, load_priors
 
 if TYPE_CHECKING:
     from enteron.model.network import Network
@@ -277,6 +278,10 @@ def _card(record: ModelRecord) -> Card:
     )
 
 
+CALIBRATION = "calibration.json"
+PRIORS = "priors.json"
+
+
 def load_calibration(path: Path) -> Calibration:
     """Read a calibration from its file, or from the model folder that holds it."""
     if path.is_dir():
@@ -295,3 +300,13 @@ def load_calibration(path: Path) -> Calibration:
 def save_calibration(calibration: Calibration, path: Path) -> None:
     """Write a calibration; equal calibrations give equal bytes."""
     write_text(path, json.dumps(calibration.model_dump(), indent=1, sort_keys=True) + "\n")
+
+
+def model_priors(path: Path) -> Priors:
+    """The priors of a model folder (`priors.json`), or those of the package where it has none.
+
+    `path` is the folder, or its `calibration.json`.
+    """
+    folder = path if path.is_dir() else path.parent
+    stored = folder / PRIORS
+    return load_priors(stored if stored.exists() else None)

@@ -71,6 +71,11 @@ def write_scores(path: Path, scores: Scores) -> None:
     write_bytes(path, content.getvalue())
 
 
+def is_written_by_enteron(path: Path) -> bool:
+    """Whether a file of scores is a model's raw output that `write_scores` wrote."""
+    return path.suffix.lower() == ".parquet" and _MARK in pl.read_parquet_metadata(path)
+
+
 def find_score_files(folder: Path) -> dict[str, Path]:
     """Find one file of scores per study in a folder, named by the study's id."""
     if not folder.is_dir():
