@@ -93,14 +93,16 @@ def run_demo(out: Path, options: DemoOptions, progress: Progress) -> DemoResult:
         (unseen, options.unseen, options.unseen_plan()),
     ):
         total = frames_to_make(root, count, plan)
-        narrator.counted(make_studies(root, count, plan), total, f"Drawing {root.name} studies")
-    narrator.chapter("Training on PillCam and Olympus studies")
-    _train(seen, model, options, narrator)
-    narrator.chapter("Calibrating on studies that did not train")
-    calibrate_model(model, seen)
-    narrator.chapter("Reading NaviCam studies, a device that training never saw")
-    readings = _read(unseen, out / READINGS, model, options, narrator)
-    rows = compare(readings, _truths(unseen), load_calibration(model))
+        with progress.task(f"Drawing {root.name} studies", total) as advance:
+            for frames in make_studies(root, count, plan):
+                advance(frames)
+    progress.message("\n2. Training on PillCam and Olympus studies")
+    _train(seen, model, options, progress)
+    progress.message("\n3. Calibrating on studies that did not train")
+    calibrate_model(model, seen, progress=progress)
+    progress.message("\n4. Reading NaviCam studies, a device that training never saw")
+    readings = _read_unseen(unseen, out / READINGS, model, options, progress)
+    decoders = compare_decoders(readings, _truths(unseen), load_calibration(model))
     factors = [reading.scores.shortening for reading in readings]
     return DemoResult(_most_varied(readings), decoders, (min(factors), max(factors)))
 
