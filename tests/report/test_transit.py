@@ -15,7 +15,9 @@ from enteron.types import FrameAxis, Scores, gaps_of
 LETTERS = dict(zip("mesic", REGIONS, strict=True))
 
 
-def panel(line: str, rate: float | None = 2.0, score: float | None = 0.9, onset=0.8):
+def panel(
+    line: str, rate: float | None = 2.0, score: float | None = 0.9, onset: float | None = 0.8
+):
     """The panel of a drawn study."""
     frames = [10 * index + n for index, c in enumerate(line) if c != "_" for n in range(10)]
     scores = Scores("x", FrameAxis(np.array(frames)), np.zeros((len(frames), 17), np.float32))
