@@ -75,10 +75,10 @@ def test_csv_and_parquet_agree(enteron, scores, tmp_path):
 def test_times_are_kept(enteron, scores, tmp_path):
     enteron("decode", scores(time=0.5 * np.arange(700)), "--out", "out")
     by_label = {event["label"]: event for event in reading(tmp_path / "out")["events"]}
-    assert by_label["small intestine"]["times"] == [150.0, 349.5]
+    assert by_label["small intestine"]["times"] == [150.0, 350.0]
     line = (tmp_path / "out" / "events.csv").read_text().splitlines()[2]
     assert line.startswith("small intestine")
-    assert line.endswith("150.0,349.5")
+    assert line.endswith("150.0,350.0")
 
 
 def test_rows_are_named_as_rows_unless_a_stride_is_given(enteron, scores, tmp_path):
