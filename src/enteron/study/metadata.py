@@ -1,7 +1,7 @@
 """What a study says about itself: `study.json` in a folder of frames, a comment in a video.
 
-Only the study's own files are asked, never those around it: a study that is copied elsewhere keeps
-its metadata, and one that merely lies beside others gets none of theirs.
+Only the study's own files are read, never those around it: a study that is copied elsewhere keeps
+its metadata, and a study that lies beside others gets none of theirs.
 """
 
 from pathlib import Path
