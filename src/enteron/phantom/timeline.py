@@ -256,8 +256,8 @@ def scale_to_rows(
         if not too_short.any() or (fixed | too_short).all():
             break
         fixed |= too_short
-    whole = _round_to_sum(np.maximum(lengths, 1), rows)
-    return dict(zip(regions, whole.tolist(), strict=True))
+    region_rows = _round_to_sum(np.maximum(lengths, 1), rows)
+    return dict(zip(regions, region_rows.tolist(), strict=True))
 
 
 def _round_to_sum(values: NDArray[np.float64], total: int) -> Rows:

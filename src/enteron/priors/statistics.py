@@ -34,7 +34,7 @@ MAX_CORRELATION: Final = 0.98
 """Bound of a fitted correlation: at 1 two labels would be the same."""
 
 MIN_STANDARD_ERRORS: Final = 2.0
-"""A correlation below so many standard errors cannot be told from none and is taken as 0."""
+"""A correlation below so many standard errors is indistinguishable from none and taken as 0."""
 
 _NORMAL: Final = NormalDist()
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(48)  # quadrature on [-1, 1]
