@@ -152,9 +152,9 @@ def test_without_images_nothing_can_be_tried():
 def test_drift_by_hand():
     exact = np.zeros((2, 512), np.float32)
     exact[0, :2], exact[1, :2] = (3, 0), (0, 4)
-    found = exact.copy()
-    found[0, 1] = 4  # length 5, cosine 3 / 5
-    measured = drift(found, exact)
+    features = exact.copy()
+    features[0, 1] = 4  # length 5, cosine 3 / 5
+    measured = drift(features, exact)
     assert measured.cosine == pytest.approx(0.6)
     assert measured.largest == 4
     # The mean is (1.5, 2): each lies sqrt(1.5^2 + 2^2) = 2.5 from it; the error is 4.
@@ -162,23 +162,23 @@ def test_drift_by_hand():
     assert drift(exact * 0, exact * 0).cosine == 1
     assert drift(exact * 0, exact).cosine == 0
     with pytest.raises(ModelError, match="cannot be compared"):
-        drift(found[:1], exact)
+        drift(features[:1], exact)
 
 
 def test_auto_builds_the_candidates_and_tries_them_on_the_samples(monkeypatch):
-    clock, asked = Clock(), []
+    clock, built = Clock(), []
     backbone = tiny_backbone()
     fakes = {"torch": Fake(clock, "torch", 2.0), "onnx-int8": Fake(clock, "onnx-int8", 1.0, 0.05)}
 
-    def build(given, name, threads):
-        asked.append((given, name, threads))
+    def build(backbone, name, threads):
+        built.append((backbone, name, threads))
         return fakes[name]
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(choosing, "build_encoder", build)
     monkeypatch.setattr(choosing, "compare", lambda *a: compare(*a, clock=clock))
     assert choose(backbone, threads=3, samples=image_batch(2)).runtime == "onnx-int8"
-    assert asked == [(backbone, "torch", 3), (backbone, "onnx-int8", 3)]
+    assert built == [(backbone, "torch", 3), (backbone, "onnx-int8", 3)]
     assert make_encoder(backbone, samples=image_batch(2)) is fakes["onnx-int8"]
 
 

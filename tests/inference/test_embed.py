@@ -22,7 +22,7 @@ SMALL = EmbedOptions(chunk=4)
 
 
 def expected(study):
-    """Features of every frame, plain and mirrored, one by one and without any of our pipeline."""
+    """Features of every frame, plain and mirrored, one at a time, without the code under test."""
     features = []
     for frame in study:
         image = torch.from_numpy(frame.image).permute(2, 0, 1)[None]
@@ -37,8 +37,8 @@ def test_every_frame_is_encoded_once_and_in_order(tmp_path, count, workers):
     study = open_study(write_frames(tmp_path / "s", range(count)))
     encoder = StubEncoder()
     options = EmbedOptions(chunk=4, workers=workers)
-    found = embed_study(study, encoder, tmp_path / "s.npy", options)
-    np.testing.assert_allclose(found.features, expected(study), rtol=1e-5)
+    embeddings = embed_study(study, encoder, tmp_path / "s.npy", options)
+    np.testing.assert_allclose(embeddings.features, expected(study), rtol=1e-5)
     assert encoder.seen == 2 * count
 
 
@@ -49,19 +49,19 @@ def test_a_video_and_its_frames_give_the_same(tmp_path):
     for frame in open_study(video):
         assert frame.image is not None  # for the types; a missing one fails below
         (folder / f"frame_{frame.number:05d}.png").write_bytes(encode_png(frame.image))
-    one = embed_study(open_study(video), StubEncoder(), tmp_path / "v.npy", SMALL)
-    other = embed_study(open_study(folder), StubEncoder(), tmp_path / "f.npy", SMALL)
-    np.testing.assert_array_equal(one.features, other.features)
+    from_video = embed_study(open_study(video), StubEncoder(), tmp_path / "v.npy", SMALL)
+    from_frames = embed_study(open_study(folder), StubEncoder(), tmp_path / "f.npy", SMALL)
+    np.testing.assert_array_equal(from_video.features, from_frames.features)
 
 
 def test_a_finished_store_is_opened_and_nothing_is_encoded(tmp_path):
     folder = write_frames(tmp_path / "s", range(9))
     embed_study(open_study(folder), StubEncoder(), tmp_path / "s.npy", SMALL)
     again = StubEncoder()
-    heard: list[int] = []
-    embed_study(open_study(folder), again, tmp_path / "s.npy", SMALL, heard.append)
+    advances: list[int] = []
+    embed_study(open_study(folder), again, tmp_path / "s.npy", SMALL, advances.append)
     assert again.seen == 0
-    assert sum(heard) == 9
+    assert sum(advances) == 9
 
 
 def test_unreadable_frames_keep_their_row_and_their_reason(tmp_path):
@@ -70,11 +70,11 @@ def test_unreadable_frames_keep_their_row_and_their_reason(tmp_path):
     cut = folder / "frame_000008.PNG"
     cut.write_bytes(cut.read_bytes()[:60])
     study = open_study(folder)
-    found = embed_study(study, StubEncoder(), tmp_path / "s.npy", SMALL)
-    assert found.record.problems == {3: "the file is empty", 8: "the PNG is cut off"}
-    assert found.source.tolist() == [0, 1, 2, UNREADABLE, 4, 5, 6, 7, UNREADABLE]
-    assert np.isnan(found.features[[3, 8]]).all()
-    assert np.isfinite(found.features[found.readable]).all()
+    embeddings = embed_study(study, StubEncoder(), tmp_path / "s.npy", SMALL)
+    assert embeddings.record.problems == {3: "the file is empty", 8: "the PNG is cut off"}
+    assert embeddings.source.tolist() == [0, 1, 2, UNREADABLE, 4, 5, 6, 7, UNREADABLE]
+    assert np.isnan(embeddings.features[[3, 8]]).all()
+    assert np.isfinite(embeddings.features[embeddings.readable]).all()
     again = open_study(folder)
     embed_study(again, StubEncoder(), tmp_path / "s.npy", SMALL)
     assert again.unreadable == study.unreadable
@@ -83,23 +83,23 @@ def test_unreadable_frames_keep_their_row_and_their_reason(tmp_path):
 @pytest.mark.parametrize("finished", [True, False])
 def test_a_repaired_frame_is_noticed_even_if_its_file_size_is_the_same(tmp_path, finished):
     folder = write_frames(tmp_path / "s", range(12))
-    spoilt = folder / "frame_000005.PNG"
-    whole = spoilt.read_bytes()
-    spoilt.write_bytes(whole[:40] + bytes(len(whole) - 40))
+    damaged = folder / "frame_000005.PNG"
+    content = damaged.read_bytes()
+    damaged.write_bytes(content[:40] + bytes(len(content) - 40))
     path = tmp_path / "s.npy"
     if finished:
         embed_study(open_study(folder), StubEncoder(), path, SMALL)
-        spoilt.write_bytes(whole)
+        damaged.write_bytes(content)
         with pytest.raises(ModelError, match="frame 5 could not be read then and can be now"):
             embed_study(open_study(folder), StubEncoder(), path, SMALL)
         path.unlink()
     else:
         with pytest.raises(KeyboardInterrupt):
             embed_study(open_study(folder), StubEncoder(), path, SMALL, interrupted_after(2))
-        spoilt.write_bytes(whole)
+        damaged.write_bytes(content)
     study = open_study(folder)
-    found = embed_study(study, StubEncoder(), path, SMALL)
-    np.testing.assert_allclose(found.features, expected(study), rtol=1e-5)
+    embeddings = embed_study(study, StubEncoder(), path, SMALL)
+    np.testing.assert_allclose(embeddings.features, expected(study), rtol=1e-5)
     assert not study.unreadable
 
 
@@ -115,16 +115,18 @@ def test_a_study_that_is_mostly_unreadable_is_refused_also_across_runs(tmp_path)
 def test_frames_of_different_sizes(tmp_path):
     folder = write_frames(tmp_path / "s", range(4), size=64)
     write_frames(folder, range(4, 8), size=96)
-    found = embed_study(open_study(folder), StubEncoder(), tmp_path / "s.npy", SMALL)
-    np.testing.assert_allclose(found.features, expected(open_study(folder)), rtol=1e-5)
+    embeddings = embed_study(open_study(folder), StubEncoder(), tmp_path / "s.npy", SMALL)
+    np.testing.assert_allclose(embeddings.features, expected(open_study(folder)), rtol=1e-5)
 
 
 def test_half_precision_halves_the_file(tmp_path):
     study = open_study(write_frames(tmp_path / "s", range(8)))
     options = EmbedOptions(precision="float16")
-    found = embed_study(study, StubEncoder(), tmp_path / "s.npy", options, views=(PLAIN,))
-    assert found.features.dtype == np.float16
-    np.testing.assert_allclose(found.features[:, 0], expected(study)[:, 0], rtol=2e-3, atol=1e-3)
+    embeddings = embed_study(study, StubEncoder(), tmp_path / "s.npy", options, views=(PLAIN,))
+    assert embeddings.features.dtype == np.float16
+    np.testing.assert_allclose(
+        embeddings.features[:, 0], expected(study)[:, 0], rtol=2e-3, atol=1e-3
+    )
 
 
 # ---- interrupted runs
@@ -132,11 +134,11 @@ def test_half_precision_halves_the_file(tmp_path):
 
 def interrupted_after(chunks):
     """An `advance` that breaks the run off like a kill would, between two chunks."""
-    heard: list[int] = []
+    advances: list[int] = []
 
     def advance(rows):
-        heard.append(rows)
-        if len(heard) == chunks + 1:  # the first call reports the frames of earlier runs
+        advances.append(rows)
+        if len(advances) == chunks + 1:  # the first call reports the frames of earlier runs
             raise KeyboardInterrupt
 
     return advance
@@ -145,7 +147,7 @@ def interrupted_after(chunks):
 @pytest.mark.parametrize("options", [SMALL, EmbedOptions(chunk=4, redundancy=8.0)])
 def test_a_resumed_run_ends_with_the_same_bytes(tmp_path, options):
     folder = write_frames(tmp_path / "s", range(23))
-    embed_study(open_study(folder), StubEncoder(), tmp_path / "whole.npy", options)
+    embed_study(open_study(folder), StubEncoder(), tmp_path / "uninterrupted.npy", options)
     encoders = []
     for chunks in (2, 1, 0):
         encoders.append(StubEncoder())
@@ -159,8 +161,8 @@ def test_a_resumed_run_ends_with_the_same_bytes(tmp_path, options):
             )
     encoders.append(StubEncoder())
     embed_study(open_study(folder), encoders[-1], tmp_path / "s.npy", options)
-    assert (tmp_path / "s.npy").read_bytes() == (tmp_path / "whole.npy").read_bytes()
-    assert [path.name for path in sorted(tmp_path.iterdir())] == ["s", "s.npy", "whole.npy"]
+    assert (tmp_path / "s.npy").read_bytes() == (tmp_path / "uninterrupted.npy").read_bytes()
+    assert [path.name for path in sorted(tmp_path.iterdir())] == ["s", "s.npy", "uninterrupted.npy"]
     if options is SMALL:
         assert [e.seen for e in encoders] == [16, 8, 0, 22]
 
@@ -168,25 +170,27 @@ def test_a_resumed_run_ends_with_the_same_bytes(tmp_path, options):
 def test_anything_after_the_last_journalled_chunk_is_discarded(tmp_path):
     folder = write_frames(tmp_path / "s", range(23))
     path = tmp_path / "s.npy"
-    whole = embed_study(open_study(folder), StubEncoder(), tmp_path / "whole.npy", SMALL)
+    uninterrupted = embed_study(
+        open_study(folder), StubEncoder(), tmp_path / "uninterrupted.npy", SMALL
+    )
     part, journal = tmp_path / "s.npy.part", tmp_path / "s.npy.journal"
     with pytest.raises(KeyboardInterrupt):
         embed_study(open_study(folder), StubEncoder(), path, SMALL, interrupted_after(3))
-    kept = part.read_bytes(), journal.read_bytes()
+    features_before, journal_before = part.read_bytes(), journal.read_bytes()
     for features, lines in [
-        (kept[0] + b"half a chunk", kept[1]),
-        (kept[0], kept[1] + b'{"checksum": 12'),
-        (kept[0][:-100], kept[1]),  # the disk lost what the journal promises
-        (kept[0], b""),
-        (b"", kept[1]),
-        (kept[0], kept[1][:-1]),
+        (features_before + b"half a chunk", journal_before),
+        (features_before, journal_before + b'{"checksum": 12'),
+        (features_before[:-100], journal_before),  # the disk lost what the journal promises
+        (features_before, b""),
+        (b"", journal_before),
+        (features_before, journal_before[:-1]),
     ]:
         part.write_bytes(features)
         journal.write_bytes(lines)
         embed_study(open_study(folder), StubEncoder(), path, SMALL)
-        assert path.read_bytes() == (tmp_path / "whole.npy").read_bytes()
+        assert path.read_bytes() == (tmp_path / "uninterrupted.npy").read_bytes()
         path.unlink()
-    assert len(whole) == 23
+    assert len(uninterrupted) == 23
 
 
 def test_a_partial_store_of_other_weights_is_refused_and_kept(tmp_path):
@@ -237,15 +241,15 @@ def test_a_file_that_changes_during_the_run(tmp_path, late, same_size):
         seen.append(rows)
         if len(seen) == 3:  # two chunks are done: frame 1 was read before, frame 18 was not
             size = target.stat().st_size
-            other = cv2.imencode(".png", picture(999))[1].tobytes()
-            target.write_bytes(target.read_bytes()[:size] if same_size else other)
+            replacement = cv2.imencode(".png", picture(999))[1].tobytes()
+            target.write_bytes(target.read_bytes()[:size] if same_size else replacement)
 
     with pytest.raises(StudyError, match=r"frame (1|18) of study s changed while"):
         embed_study(open_study(folder), StubEncoder(), tmp_path / "s.npy", SMALL, change)
     assert not (tmp_path / "s.npy").exists()
     if same_size:
-        found = embed_study(open_study(folder), StubEncoder(), tmp_path / "s.npy", SMALL)
-        np.testing.assert_allclose(found.features, expected(open_study(folder)), rtol=1e-5)
+        embeddings = embed_study(open_study(folder), StubEncoder(), tmp_path / "s.npy", SMALL)
+        np.testing.assert_allclose(embeddings.features, expected(open_study(folder)), rtol=1e-5)
     else:
         with pytest.raises(ModelError, match="other files of the study"):
             embed_study(open_study(folder), StubEncoder(), tmp_path / "s.npy", SMALL)
@@ -282,9 +286,9 @@ def test_a_full_disk_stops_the_run_with_the_frames_and_a_rerun_completes(tmp_pat
     encoder = StubEncoder()
     embed_study(open_study(folder), encoder, path, SMALL)
     assert encoder.seen == 2 * (30 - 8)
-    whole = tmp_path / "whole.npy"
-    embed_study(open_study(folder), StubEncoder(), whole, SMALL)
-    assert path.read_bytes() == whole.read_bytes()
+    uninterrupted = tmp_path / "uninterrupted.npy"
+    embed_study(open_study(folder), StubEncoder(), uninterrupted, SMALL)
+    assert path.read_bytes() == uninterrupted.read_bytes()
 
 
 def test_a_path_that_cannot_be_written_is_reported(tmp_path):
@@ -340,11 +344,11 @@ def kill_until_done(folder: Path, path: Path, log: Path, kills: int, seed: int) 
 )
 def test_killed_at_random_moments_the_bytes_are_the_same(tmp_path, kills, frames):
     folder = write_frames(tmp_path / "s", range(frames))
-    whole, path, log = tmp_path / "whole.npy", tmp_path / "s.npy", tmp_path / "log"
-    embed_study(open_study(folder), StubEncoder(), whole, SMALL)
+    uninterrupted, path, log = tmp_path / "uninterrupted.npy", tmp_path / "s.npy", tmp_path / "log"
+    embed_study(open_study(folder), StubEncoder(), uninterrupted, SMALL)
     killed = kill_until_done(folder, path, log, kills, seed=kills)
     assert killed == kills
-    assert path.read_bytes() == whole.read_bytes()
+    assert path.read_bytes() == uninterrupted.read_bytes()
     encoded_pictures = log.stat().st_size
     chunk = 2 * 4
     assert 2 * frames <= encoded_pictures <= 2 * frames + killed * chunk

@@ -1,4 +1,4 @@
-"""The baseline of the benchmarks says what the model says, frame by frame."""
+"""The literal baseline of the benchmarks gives the model's probabilities, frame by frame."""
 
 import numpy as np
 import pytest
@@ -21,17 +21,17 @@ def network():
 def test_six_passes_by_hand(network, tmp_path):
     """Eleven frames: more than a batch of clips, and not a multiple of it."""
     folder = write_frames(tmp_path / "study", range(1, 12))  # frame 0 is all one grey
-    found = literal_probabilities(network, folder)
-    assert found.shape == (11, 17)
+    probabilities = literal_probabilities(network, folder)
+    assert probabilities.shape == (11, 17)
     pictures = [np.array(Image.open(file)) for file in sorted(folder.iterdir())]
     stacked = torch.from_numpy(np.stack(pictures)).permute(0, 3, 1, 2)
     images = network.backbone.spec.preprocessing.apply(stacked)
     for t, before, long_before in ((0, 0, 0), (1, 0, 0), (2, 1, 0), (10, 9, 8)):
         with torch.inference_mode():
             clip = images[[long_before, before, t]][None]
-            both = [torch.sigmoid(network(c).logits)[0] for c in (clip, torch.flip(clip, [4]))]
-        assert not torch.equal(*both)  # the mirror image says something else
-        np.testing.assert_allclose(found[t], torch.stack(both).mean(0).numpy(), atol=1e-6)
+            flips = [torch.sigmoid(network(c).logits)[0] for c in (clip, torch.flip(clip, [4]))]
+        assert not torch.equal(*flips)  # the mirror image says something else
+        np.testing.assert_allclose(probabilities[t], torch.stack(flips).mean(0).numpy(), atol=1e-6)
 
 
 def test_the_temperature_divides_the_log_odds_of_the_mean(network, tmp_path):

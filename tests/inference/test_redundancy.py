@@ -22,14 +22,14 @@ def grey(value, size=64):
 
 
 def with_spot(value, top, left, spot=24, size=64):
-    made = grey(40, size)
-    made[:, top : top + spot, left : left + spot] = value
-    return made
+    image = grey(40, size)
+    image[:, top : top + spot, left : left + spot] = value
+    return image
 
 
-def slow_distance(one, other):
+def slow_distance(first, second):
     """The largest mean over all patches that begin at every second value, edges repeated."""
-    difference = np.abs(one - other).mean(axis=0)
+    difference = np.abs(first - second).mean(axis=0)
     padded = np.pad(difference, PATCH // 2, mode="edge")
     side = difference.shape[0]
     means = [
@@ -43,9 +43,9 @@ def slow_distance(one, other):
 @given(st.integers(0, 2**32 - 1))
 def test_the_distance_is_the_largest_mean_over_patches(seed):
     random = np.random.default_rng(seed)
-    one, other = (random.integers(0, 256, (3, 64, 64), dtype=np.uint8) for _ in range(2))
-    small = thumbnail(one), thumbnail(other)
-    blocks = one.reshape(3, 8, BLOCK, 8, BLOCK).mean(axis=(2, 4))
+    first, second = (random.integers(0, 256, (3, 64, 64), dtype=np.uint8) for _ in range(2))
+    small = thumbnail(first), thumbnail(second)
+    blocks = first.reshape(3, 8, BLOCK, 8, BLOCK).mean(axis=(2, 4))
     np.testing.assert_allclose(small[0], blocks, atol=0.51)  # rounded to whole grey levels
     assert patch_distance(*small) == pytest.approx(slow_distance(*small), rel=1e-4)
     assert patch_distance(small[0], small[0]) == 0
@@ -70,8 +70,8 @@ def stationary_study(tmp_path, count=230):
     folder = write_frames(tmp_path / "s", range(3))
     contents = [(folder / f"frame_{n:06d}.PNG").read_bytes() for n in range(3)]
     for number in range(count):
-        where = folder / f"frame_{number:06d}.PNG"
-        where.write_bytes(contents[min(number * 3 // count, 2)])
+        path = folder / f"frame_{number:06d}.PNG"
+        path.write_bytes(contents[min(number * 3 // count, 2)])
     return open_study(folder)
 
 
@@ -79,20 +79,20 @@ def test_a_stationary_capsule_is_encoded_a_few_times(tmp_path):
     study = stationary_study(tmp_path)
     encoder = StubEncoder()
     options = EmbedOptions(chunk=50, redundancy=1.0)
-    found = embed_study(study, encoder, tmp_path / "s.npy", options)
+    embeddings = embed_study(study, encoder, tmp_path / "s.npy", options)
     exact = embed_study(study, StubEncoder(), tmp_path / "exact.npy", EmbedOptions(chunk=50))
-    np.testing.assert_array_equal(found.features, exact.features)
-    # Five chunks begin anew, the picture changes twice within one, and rows 100 and 200 begin
-    # chunks; no other row is a multiple of 100.
+    np.testing.assert_array_equal(embeddings.features, exact.features)
+    # Five chunks start with an encoded frame, and the picture changes twice within a chunk. Rows
+    # 100 and 200 start chunks, and no other row is a multiple of 100.
     assert encoder.seen == 2 * (5 + 2)
-    assert found.redundant == 230 - 7
-    np.testing.assert_array_equal(found.frames, study.numbers)
+    assert embeddings.redundant == 230 - 7
+    np.testing.assert_array_equal(embeddings.frames, study.numbers)
     assert exact.redundant == 0
 
 
 def test_one_in_a_hundred_redundant_frames_is_encoded_anyway(tmp_path):
     study = stationary_study(tmp_path)
     options = EmbedOptions(chunk=64, redundancy=1.0)
-    found = embed_study(study, StubEncoder(), tmp_path / "s.npy", options)
-    assert [(p.row, p.twin) for p in found.record.probes] == [(100, 77), (200, 192)]
-    assert found.source[100] == 100
+    embeddings = embed_study(study, StubEncoder(), tmp_path / "s.npy", options)
+    assert [(p.row, p.twin) for p in embeddings.record.probes] == [(100, 77), (200, 192)]
+    assert embeddings.source[100] == 100

@@ -1,4 +1,4 @@
-"""Every runtime gives the embeddings of torch, as near as it says, for any number of pictures."""
+"""Every runtime gives the embeddings of torch, up to its drift, for any number of images."""
 
 import sys
 
@@ -28,7 +28,7 @@ RUNTIMES = ["onnx", "onnx-int8", "torch-int8", "openvino"]
 
 @pytest.fixture(scope="module", autouse=True)
 def graphs(tmp_path_factory):
-    """A cache of this module's own: one export of each backbone."""
+    """A cache for this module: each backbone is exported once."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ENTERON_CACHE", str(tmp_path_factory.mktemp("graphs")))
         yield
@@ -60,37 +60,37 @@ def test_exact_is_the_backbone_itself(vit, exact):
     images = image_batch(3)
     normalised = (torch.from_numpy(images).double() / 255 - 0.5) / 0.5
     with torch.inference_mode():
-        wanted = vit.eval()(normalised.float()).numpy()
+        expected = vit.eval()(normalised.float()).numpy()
     assert exact.runtime == "torch"
-    np.testing.assert_allclose(exact.encode(images), wanted, atol=ROUNDING)
+    np.testing.assert_allclose(exact.encode(images), expected, atol=ROUNDING)
 
 
 def test_a_runtime_is_near_the_exact_one(vit, exact, encoder):
     images = image_batch(4)
-    found = drift(encoder.encode(images), exact.encode(images))
+    measured = drift(encoder.encode(images), exact.encode(images))
     if encoder.runtime in ("onnx", "openvino"):
-        assert found.largest < ROUNDING
+        assert measured.largest < ROUNDING
     else:
         # Int8 is neither fp32 by mistake nor nonsense.
-        assert 0.995 < found.cosine < 0.99999
+        assert 0.995 < measured.cosine < 0.99999
     assert encoder.backbone_hash == vit.hash()
     assert encoder.preprocessing == vit.spec.preprocessing
 
 
 @pytest.mark.parametrize("count", [0, 1, 5])
 def test_any_number_of_pictures(encoder, count):
-    found = encoder.encode(image_batch(count))
-    assert found.shape == (count, 512)
-    assert found.dtype == np.float32
-    assert np.isfinite(found).all()
+    features = encoder.encode(image_batch(count))
+    assert features.shape == (count, 512)
+    assert features.dtype == np.float32
+    assert np.isfinite(features).all()
 
 
 def test_more_pictures_than_a_batch(exact, encoder):
     """Rows stay in their order across calls and threads."""
     images = image_batch(max(exact.batch, encoder.batch) + 3)
-    wanted = exact.encode(images)
-    found = encoder.encode(images)
-    nearest = (found @ wanted.T / np.linalg.norm(wanted, axis=1)).argmax(axis=1)
+    expected = exact.encode(images)
+    features = encoder.encode(images)
+    nearest = (features @ expected.T / np.linalg.norm(expected, axis=1)).argmax(axis=1)
     assert nearest.tolist() == list(range(len(images)))
 
 
@@ -98,13 +98,13 @@ def test_views_in_another_memory_order_give_the_same_bits(encoder, exact):
     images = image_batch(2)
     channels_last = np.ascontiguousarray(images.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
     flipped = images[..., ::-1]
-    for one in (encoder, exact):
-        np.testing.assert_array_equal(one.encode(channels_last), one.encode(images))
-        np.testing.assert_array_equal(one.encode(flipped), one.encode(flipped.copy()))
+    for runtime in (encoder, exact):
+        np.testing.assert_array_equal(runtime.encode(channels_last), runtime.encode(images))
+        np.testing.assert_array_equal(runtime.encode(flipped), runtime.encode(flipped.copy()))
 
 
 def test_embeddings_do_not_depend_on_the_batch(vit):
-    """A picture alone, and among others: the same bits, also where scales are dynamic."""
+    """The same bits for an image alone and in a batch, even with dynamic scales."""
     images = image_batch(5)
     images[0] = 255 * (images[0] > 128)  # a neighbour with the largest activations
     for runtime in ("onnx", "onnx-int8"):
@@ -128,21 +128,21 @@ def test_torch_int8_depends_on_the_batch(vit):
 def test_lite_in_onnx_is_exact_but_for_rounding(lite):
     images = image_batch(3, seed=1)
     assert default_runtime(lite) == "onnx"
-    found = drift(
+    measured = drift(
         make_encoder(lite, "onnx").encode(images), make_encoder(lite, "exact").encode(images)
     )
-    assert found.largest < ROUNDING
-    assert found.of_spread < 1e-5
+    assert measured.largest < ROUNDING
+    assert measured.of_spread < 1e-5
 
 
 def test_differential_attention_is_exported():
     backbone = small_vit(differential=True)
     images = image_batch(2)
-    found = drift(
+    measured = drift(
         make_encoder(backbone, "onnx").encode(images),
         make_encoder(backbone, "exact").encode(images),
     )
-    assert found.largest < ROUNDING
+    assert measured.largest < ROUNDING
 
 
 def test_vits_are_exact_by_default(vit):
@@ -230,20 +230,22 @@ def test_a_cache_that_cannot_be_written_is_no_error(monkeypatch, tmp_path):
     file.write_text("not a folder")
     monkeypatch.setenv("ENTERON_CACHE", str(file / "cache"))
     backbone, images = FakeBackbone(), image_batch(2)[..., :8, :8]
-    found = make_encoder(backbone, "onnx").encode(images)
-    np.testing.assert_allclose(found, make_encoder(backbone, "exact").encode(images), atol=ROUNDING)
+    features = make_encoder(backbone, "onnx").encode(images)
+    np.testing.assert_allclose(
+        features, make_encoder(backbone, "exact").encode(images), atol=ROUNDING
+    )
     assert file.read_text() == "not a folder"
 
 
 def test_a_damaged_graph_does_not_reach_the_encoder(monkeypatch, tmp_path):
     monkeypatch.setenv("ENTERON_CACHE", str(tmp_path))
     backbone, images = FakeBackbone(), image_batch(2)[..., :8, :8]
-    wanted = make_encoder(backbone, "onnx").encode(images)
+    expected = make_encoder(backbone, "onnx").encode(images)
     (stored,) = tmp_path.glob("*.onnx")
     content = bytearray(stored.read_bytes())
     content[len(content) // 2] ^= 0xFF  # a weight: still a valid graph
     stored.write_bytes(content)
-    np.testing.assert_array_equal(make_encoder(backbone, "onnx").encode(images), wanted)
+    np.testing.assert_array_equal(make_encoder(backbone, "onnx").encode(images), expected)
 
 
 def test_keys_differ_with_whatever_changes_the_graph(vit, monkeypatch):
@@ -266,7 +268,7 @@ def test_keys_differ_with_whatever_changes_the_graph(vit, monkeypatch):
     assert len(keys) == 6
 
 
-# What is asked for and cannot be had
+# Refusals
 
 
 def test_an_unknown_runtime_is_refused(vit):
@@ -304,9 +306,9 @@ def test_int8_of_convolutions_is_refused(lite):
     ids=["size", "type", "no batch"],
 )
 def test_other_arrays_are_refused(exact, encoder, wrong):
-    for one in (exact, encoder):
+    for runtime in (exact, encoder):
         with pytest.raises(ModelError, match=r"give uint8 images \(n, 3, 224, 224\)"):
-            one.encode(wrong)
+            runtime.encode(wrong)
 
 
 def test_a_shifted_graph_adds_a_constant_and_nothing_else():

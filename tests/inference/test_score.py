@@ -30,12 +30,12 @@ def stored(rows, unreadable=(), probes=(), seed=0):
 
 
 def network(**options):
-    made = start_network(ModelOptions(backbone="vit-tiny", **options)).eval()
+    net = start_network(ModelOptions(backbone="vit-tiny", **options)).eval()
     with torch.no_grad():  # a fresh BatchNorm would hide what it does
-        buffers = dict(made.head.excitation.norm.named_buffers())
+        buffers = dict(net.head.excitation.norm.named_buffers())
         buffers["running_mean"].normal_()
         buffers["running_var"].uniform_(0.5, 2.0)
-    return made
+    return net
 
 
 @pytest.mark.parametrize(
@@ -56,8 +56,8 @@ def test_a_study_is_scored_as_its_windows_one_by_one(options, monkeypatch):
     with torch.inference_mode():
         for row in range(40):
             windows = torch.from_numpy(embeddings.features[rows[row]])  # (frames, views, 512)
-            both = [net.classify(windows[None, :, view]).logits.sigmoid()[0] for view in (0, 1)]
-            expected = (both[0] + both[1]) / 2
+            flips = [net.classify(windows[None, :, view]).logits.sigmoid()[0] for view in (0, 1)]
+            expected = (flips[0] + flips[1]) / 2
             np.testing.assert_allclose(scores.values[row], expected, atol=1e-5)
     np.testing.assert_array_equal(scores.axis.frames, np.arange(40) * 5)
 
@@ -74,9 +74,9 @@ def test_without_flips_only_the_plain_view_counts():
 def test_unreadable_frames_are_as_if_they_had_not_been_stored():
     net, embeddings = network(), stored(12, unreadable=(0, 5, 6, 11))
     scores = score_study(net, embeddings, times=np.linspace(0, 5.5, 12))
-    kept = embeddings.readable
+    rows = embeddings.readable
     source = np.arange(8, dtype=np.int32)
-    without = Embeddings(embeddings.record, kept * 5, source, embeddings.features[kept])
+    without = Embeddings(embeddings.record, rows * 5, source, embeddings.features[rows])
     np.testing.assert_array_equal(scores.values, score_study(net, without).values)
     assert scores.axis.frames.tolist() == [5, 10, 15, 20, 35, 40, 45, 50]
     assert scores.times is not None  # for the types
@@ -98,8 +98,8 @@ def test_the_effect_of_redundancy_is_measured_on_probes():
     for probe in probes:  # the study with only this frame's embedding replaced by its source's
         features = embeddings.features.copy()
         features[probe.row] = features[probe.twin]
-        other = Embeddings(embeddings.record, embeddings.frames, embeddings.source, features)
-        differences.append(np.abs(score_study(net, other).values - scores.values)[probe.row])
+        replaced = Embeddings(embeddings.record, embeddings.frames, embeddings.source, features)
+        differences.append(np.abs(score_study(net, replaced).values - scores.values)[probe.row])
     assert effect is not None  # for the types
     assert effect.frames == 2
     assert effect.mean == pytest.approx(np.mean(differences), rel=1e-4)
@@ -109,7 +109,7 @@ def test_the_effect_of_redundancy_is_measured_on_probes():
 
 @pytest.mark.parametrize("precision", ["float32", "float16"])
 def test_from_pictures_to_scores_as_the_paper_reads_them(tmp_path, precision):
-    """Six passes a frame, written out, against one pass a picture and its mirror image."""
+    """Six passes per frame, written out, against one pass per picture and mirror image."""
     study = open_study(write_frames(tmp_path / "s", range(1, 8), size=96))
     net = network()
     encoder = make_encoder(net.backbone, "exact", threads=2)
@@ -123,7 +123,7 @@ def test_from_pictures_to_scores_as_the_paper_reads_them(tmp_path, precision):
     with torch.inference_mode():
         for row in range(7):
             clip = torch.stack([prepared[max(row - back, 0)] for back in (2, 1, 0)])[None]
-            both = [net(c).logits.sigmoid()[0] for c in (clip, clip.flip(-1))]
-            expected = (both[0] + both[1]).numpy() / 2
+            flips = [net(c).logits.sigmoid()[0] for c in (clip, clip.flip(-1))]
+            expected = (flips[0] + flips[1]).numpy() / 2
             np.testing.assert_allclose(scores.values[row], expected, atol=tolerance)
     assert scores.values.shape == (7, len(LABELS))

@@ -25,18 +25,22 @@ def test_anyone_can_load_the_features_with_numpy(stored):
 
 
 def test_a_store_knows_its_frames(stored):
-    found = open_embeddings(stored)
-    np.testing.assert_array_equal(found.frames, np.arange(0, 50, 5))
-    np.testing.assert_array_equal(found.source, np.arange(10))
-    assert found.key.views == ("plain", "flipped")
-    assert found.record.study == "7"
+    embeddings = open_embeddings(stored)
+    np.testing.assert_array_equal(embeddings.frames, np.arange(0, 50, 5))
+    np.testing.assert_array_equal(embeddings.source, np.arange(10))
+    assert embeddings.key.views == ("plain", "flipped")
+    assert embeddings.record.study == "7"
 
 
 def test_a_store_cut_off_anywhere_is_refused(stored, tmp_path):
-    whole = stored.read_bytes()
+    content = stored.read_bytes()
     cut = tmp_path / "cut.npy"
-    for length in (*range(0, 200, 7), *range(len(whole) // 2, len(whole), 97), len(whole) - 1):
-        cut.write_bytes(whole[:length])
+    for length in (
+        *range(0, 200, 7),
+        *range(len(content) // 2, len(content), 97),
+        len(content) - 1,
+    ):
+        cut.write_bytes(content[:length])
         with pytest.raises(EnteronError, match=r"delete the file and run again"):
             open_embeddings(cut)
 
@@ -57,7 +61,7 @@ def test_a_file_of_other_kind_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "said"),
+    ("field", "value", "description"),
     [
         ("backbone", "other", "other weights"),
         ("preprocessing", "other", "other preprocessing of pictures"),
@@ -68,9 +72,13 @@ def test_a_file_of_other_kind_is_refused(tmp_path):
         ("study", "other", "other files of the study"),
     ],
 )
-def test_a_store_made_otherwise_is_refused_by_what_differs(stored, field, value, said):
+def test_a_store_with_another_key_is_refused_and_the_difference_is_named(
+    stored, field, value, description
+):
     key = open_embeddings(stored).key.model_copy(update={field: value})
-    with pytest.raises(ModelError, match=f"made with {said}.*delete it to compute them again"):
+    with pytest.raises(
+        ModelError, match=f"made with {description}.*delete it to compute them again"
+    ):
         open_embeddings(stored, key)
 
 

@@ -1,4 +1,4 @@
-"""The paper's equations, one number at a time, from its text. No torch, no vectorised algebra."""
+"""The paper's equations, written from its text, one number at a time: no torch, no matrices."""
 
 import math
 
@@ -12,8 +12,8 @@ def sigmoid(value: float) -> float:
     return 1 / (1 + math.exp(-value))
 
 
-def dot(one: Array, other: Array) -> float:
-    return math.fsum(float(a) * float(b) for a, b in zip(one, other, strict=True))
+def dot(x: Array, y: Array) -> float:
+    return math.fsum(float(a) * float(b) for a, b in zip(x, y, strict=True))
 
 
 def times(matrix: Array, vector: Array) -> Array:
@@ -42,10 +42,10 @@ def self_attention(
     for head in range(heads):
         part = slice(head * size, (head + 1) * size)
         for i in range(len(rows)):
-            marks = [dot(query[i, part], key[j, part]) / math.sqrt(size) for j in range(len(rows))]
-            raised = [math.exp(mark - max(marks)) for mark in marks]
+            logits = [dot(query[i, part], key[j, part]) / math.sqrt(size) for j in range(len(rows))]
+            exponentials = [math.exp(logit - max(logits)) for logit in logits]
             for j in range(len(rows)):
-                result[i, part] += raised[j] / math.fsum(raised) * value[j, part]
+                result[i, part] += exponentials[j] / math.fsum(exponentials) * value[j, part]
     return np.array([times(w_out, row) + b_out for row in result])
 
 

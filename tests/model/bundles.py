@@ -104,9 +104,11 @@ def make_tokenizer(folder: Path, words: int, *, fillers_first: bool = False) -> 
     """BERT's tokenizer with the words of the prompts and as many fillers as are needed."""
     from transformers import BertTokenizer
 
-    known = sorted({word for label in LABELS for word in prompt(label).replace("-", " ").split()})
+    prompt_words = sorted(
+        {word for label in LABELS for word in prompt(label).replace("-", " ").split()}
+    )
     letters = [*"abcdefghijklmnopqrstuvwxyz-", *(f"##{c}" for c in "abcdefghijklmnopqrstuvwxyz")]
-    used = [*letters, *(w for w in known if len(w) > 1)]
+    used = [*letters, *(w for w in prompt_words if len(w) > 1)]
     fillers = [f"filler{i}" for i in range(words - len(SPECIAL) - len(used))]
     vocabulary = [*SPECIAL, *fillers, *used] if fillers_first else [*SPECIAL, *used, *fillers]
     assert len(vocabulary) == words
@@ -116,13 +118,13 @@ def make_tokenizer(folder: Path, words: int, *, fillers_first: bool = False) -> 
 
 def for_open_clip(folder: Path, shape: Shape) -> Path:
     """The same bundle as open_clip itself can read it offline: the tower named by its folder."""
-    other = folder.parent / f"{folder.name}-open-clip"
-    other.mkdir()
+    bundle = folder.parent / f"{folder.name}-open-clip"
+    bundle.mkdir()
     tower = folder.parent / f"{folder.name}-tower"
     described = configuration(shape, str(tower))
     described["model_cfg"]["text_cfg"]["hf_tokenizer_name"] = str(folder)
-    (other / "open_clip_config.json").write_text(json.dumps(described))
+    (bundle / "open_clip_config.json").write_text(json.dumps(described))
     for file in folder.iterdir():
         if file.name not in ("open_clip_config.json", "config.json"):
-            (other / file.name).symlink_to(file)
-    return other
+            (bundle / file.name).symlink_to(file)
+    return bundle

@@ -63,8 +63,8 @@ def test_embeddings_are_open_clips_own(small):
     expected_images, expected_text = open_clips_own(for_open_clip(small, SMALL), images)
     loaded = biomedclip(small)
     with torch.inference_mode():
-        found = loaded.backbone(images)
-    torch.testing.assert_close(found, expected_images, rtol=0, atol=1e-6)
+        embeddings = loaded.backbone(images)
+    torch.testing.assert_close(embeddings, expected_images, rtol=0, atol=1e-6)
     torch.testing.assert_close(loaded.text, expected_text, rtol=0, atol=1e-6)
     assert loaded.backbone.spec.preprocessing.mean == pytest.approx(
         (0.48145466, 0.4578275, 0.40821073)
@@ -83,8 +83,8 @@ def test_full_size(tmp_path):
     network = start_network(ModelOptions(bundle=folder)).eval()
     assert sum(p.numel() for p in network.backbone.parameters()) == 86_191_872
     with torch.inference_mode():
-        found = network.backbone(images)
-    torch.testing.assert_close(found, expected_images, rtol=0, atol=1e-6)
+        embeddings = network.backbone(images)
+    torch.testing.assert_close(embeddings, expected_images, rtol=0, atol=1e-6)
     assert network.contrast is not None
     torch.testing.assert_close(network.contrast.features.data, expected_text, rtol=0, atol=1e-6)
 
@@ -216,9 +216,9 @@ def test_a_wrong_tensor_is_named(small, tmp_path, change, message):
 
 def test_a_truncated_file_is_named(small, tmp_path):
     folder = copied(small, tmp_path)
-    whole = (small / "open_clip_model.safetensors").read_bytes()
+    content = (small / "open_clip_model.safetensors").read_bytes()
     (folder / "open_clip_model.safetensors").unlink()
-    (folder / "open_clip_model.safetensors").write_bytes(whole[: len(whole) // 2])
+    (folder / "open_clip_model.safetensors").write_bytes(content[: len(content) // 2])
     with pytest.raises(ModelError, match=r"'open_clip_model\.safetensors' is not a complete"):
         biomedclip(folder)
 
@@ -264,8 +264,8 @@ def test_the_hubs_cache_is_used_without_asking_the_hub(small, tmp_path, monkeypa
     (repository / "refs" / "main").write_text(revision)
     (repository / "snapshots").mkdir()
     (repository / "snapshots" / revision).symlink_to(small)
-    found = start_network(ModelOptions())
-    assert found.backbone.hash() == biomedclip(small).backbone.hash()
+    network = start_network(ModelOptions())
+    assert network.backbone.hash() == biomedclip(small).backbone.hash()
 
 
 def test_a_failed_download_says_so(tmp_path, monkeypatch, offline):

@@ -51,8 +51,8 @@ def test_against_loops(attention):
     layer = DifferentialAttention(attention).double()
     assert layer.strength.item() == pytest.approx(0.8)
     tokens = torch.randn(2, 5, 24, dtype=torch.float64)
-    for rows, ours in zip(tokens.numpy(), layer(tokens).detach().numpy(), strict=True):
-        np.testing.assert_allclose(ours, literal(layer, rows), rtol=1e-6, atol=1e-7)
+    for rows, result in zip(tokens.numpy(), layer(tokens).detach().numpy(), strict=True):
+        np.testing.assert_allclose(result, literal(layer, rows), rtol=1e-6, atol=1e-7)
 
 
 def test_without_lambda_it_is_the_pretrained_vit():

@@ -35,8 +35,8 @@ def array(tensor: torch.Tensor) -> np.ndarray:
     return tensor.detach().numpy()
 
 
-def assert_same(found: np.ndarray, expected: np.ndarray) -> None:
-    np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-10)
+def assert_same(result: np.ndarray, expected: np.ndarray) -> None:
+    np.testing.assert_allclose(result, expected, rtol=1e-10, atol=1e-10)
 
 
 def shake(module: torch.nn.Module) -> None:
@@ -82,12 +82,12 @@ def test_equation_1_local_differencing():
     module = LocalDifferencing()
     shake(module)
     windows = torch.randn(2, 3, 512)
-    found = module(windows)
-    for window, ours in zip(array(windows), array(found), strict=True):
-        assert_same(ours, literal_lda(module, window))
-    current, delta = temporal_features(found)
-    np.testing.assert_array_equal(array(current), array(found)[:, 2])
-    np.testing.assert_array_equal(array(delta), array(found)[:, 2] - array(found)[:, 1])
+    fused = module(windows)
+    for window, result in zip(array(windows), array(fused), strict=True):
+        assert_same(result, literal_lda(module, window))
+    current, delta = temporal_features(fused)
+    np.testing.assert_array_equal(array(current), array(fused)[:, 2])
+    np.testing.assert_array_equal(array(delta), array(fused)[:, 2] - array(fused)[:, 1])
 
 
 def test_equation_2_excitation():
@@ -96,8 +96,8 @@ def test_equation_2_excitation():
     assert module.squeeze.weight.shape == (32, 512)
     assert module.excite.weight.shape == (512, 32)
     current = torch.randn(3, 512)
-    for row, ours in zip(array(current), array(module(current)), strict=True):
-        assert_same(ours, literal_x(module, row))
+    for row, result in zip(array(current), array(module(current)), strict=True):
+        assert_same(result, literal_x(module, row))
 
 
 def test_equation_2_normalises_over_the_batch_in_training():
@@ -118,7 +118,7 @@ def test_equation_3_pathology():
     assert module.hidden.weight.shape == (256, 1032)
     assert module.out.weight.shape == (9, 256)
     x, delta, a = torch.randn(3, 512), torch.randn(3, 512), torch.randn(3, 8)
-    for i, ours in enumerate(array(module(x, delta, a))):
+    for i, result in enumerate(array(module(x, delta, a))):
         expected = equations.pathology(
             array(x[i]),
             array(delta[i]),
@@ -126,7 +126,7 @@ def test_equation_3_pathology():
             array(module.hidden.weight),
             array(module.out.weight),
         )
-        assert_same(ours, expected)
+        assert_same(result, expected)
 
 
 @pytest.mark.parametrize("log_scale", [math.log(10), math.log(100) + 1])
@@ -137,9 +137,9 @@ def test_equation_4_prototypes(log_scale):
         module.log_scale.fill_(log_scale)
     current = torch.randn(3, 512)
     scale = min(math.exp(log_scale), 100)
-    for row, ours in zip(array(current), array(module(current)), strict=True):
+    for row, result in zip(array(current), array(module(current)), strict=True):
         expected = equations.prototype_term(row, array(module.directions), scale)
-        assert_same(ours, expected)
+        assert_same(result, expected)
 
 
 @pytest.mark.parametrize("tau", [math.log(1 / 0.07), math.log(100) + 1])
@@ -150,9 +150,9 @@ def test_equation_5_contrastive(tau):
         module.log_scale.fill_(tau)
         module.features.mul_(3)  # training changes lengths; only directions may count
     current = torch.randn(3, 512)
-    for row, ours in zip(array(current), array(module(current)), strict=True):
+    for row, result in zip(array(current), array(module(current)), strict=True):
         expected = equations.contrastive(row, array(module.features), min(tau, math.log(100)))
-        assert_same(ours, expected)
+        assert_same(result, expected)
 
 
 def test_the_whole_network():
@@ -160,8 +160,8 @@ def test_the_whole_network():
     network = Network(FakeBackbone(), ModelOptions(backbone="vit-tiny")).eval()
     shake(network)
     windows = torch.randn(1, 3, 512)
-    found = network(windows)
-    assert found.contrastive is not None
+    outputs = network(windows)
+    assert outputs.contrastive is not None
     lda, head = network.differencing, network.head
     assert isinstance(lda, LocalDifferencing)
     assert network.prototypes is not None
@@ -177,11 +177,11 @@ def test_the_whole_network():
         term = equations.prototype_term(
             current, array(network.prototypes.directions), network.prototypes.scale.item()
         )
-        assert_same(array(found.logits[i]), np.concatenate([a, p]) + term)
+        assert_same(array(outputs.logits[i]), np.concatenate([a, p]) + term)
         contrast = equations.contrastive(
             current, array(network.contrast.features), network.contrast.log_scale.item()
         )
-        assert_same(array(found.contrastive[i]), contrast)
+        assert_same(array(outputs.contrastive[i]), contrast)
 
 
 def test_dropout_is_after_x_and_after_relu_and_off_when_reading():

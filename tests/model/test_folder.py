@@ -71,8 +71,8 @@ def test_a_network_comes_back_as_it_was(tmp_path, options):
     assert all(torch.equal(state[name], back[name]) for name in state)
     clips = smooth_images(options.frames)[None]
     with torch.inference_mode():
-        expected, found = network.eval()(clips), loaded(clips)
-    assert torch.equal(expected.logits, found.logits)
+        expected, outputs = network.eval()(clips), loaded(clips)
+    assert torch.equal(expected.logits, outputs.logits)
 
 
 def test_a_biomedclip_model_needs_its_bundle_no_more(tmp_path):
@@ -114,7 +114,7 @@ def test_loading_draws_no_random_numbers(saved):
 
 def test_the_card_tells_data_options_results_and_limits(saved):
     card = (saved / "card.md").read_text()
-    for said in (
+    for text in (
         "| studies | 12 |",
         "| frames | train 1000, val 200 |",
         "abab",
@@ -125,7 +125,7 @@ def test_the_card_tells_data_options_results_and_limits(saved):
         "For research only",
         "not evidence of its absence",
     ):
-        assert said in card, said
+        assert text in card, text
 
 
 def change(folder: Path, edit) -> None:

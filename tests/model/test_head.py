@@ -13,13 +13,13 @@ def temporal() -> TemporalFeatures:
 
 
 def test_counterfactual_anatomy_changes_the_findings(temporal):
-    """The same picture, once said to be stomach and once colon: other findings."""
+    """The same picture, with stomach and with colon as its anatomy: the findings differ."""
     head = Pathology(dropout=0.4, biases=False, conditioned=True).eval()
     stomach, colon = torch.full((4, 8), -8.0), torch.full((4, 8), -8.0)
     stomach[:, 2], colon[:, 4] = 8.0, 8.0
-    one = head(temporal.current, temporal.delta, stomach)
-    other = head(temporal.current, temporal.delta, colon)
-    assert (one != other).all()
+    in_stomach = head(temporal.current, temporal.delta, stomach)
+    in_colon = head(temporal.current, temporal.delta, colon)
+    assert (in_stomach != in_colon).all()
     # Without conditioning the same counterfactual changes nothing.
     blind = Pathology(dropout=0.4, biases=False, conditioned=False).eval()
     torch.testing.assert_close(

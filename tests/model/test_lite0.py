@@ -37,11 +37,11 @@ def test_every_tensor_comes_from_the_stored_file(network):
 
 
 def test_weights_of_another_network_are_refused(network):
-    wanted = network.state_dict()
-    stored = {f"x{i}": t for i, t in enumerate(wanted.values()) if t.dim() > 0}
+    expected = network.state_dict()
+    stored = {f"x{i}": t for i, t in enumerate(expected.values()) if t.dim() > 0}
     first = next(iter(stored))
     with pytest.raises(EnteronError, match=f"'{first}' does not fit 'conv_stem.weight'"):
-        _with_timm_names({**stored, first: torch.zeros(3)}, wanted)
+        _with_timm_names({**stored, first: torch.zeros(3)}, expected)
     del stored[first]
     with pytest.raises(EnteronError, match="not EfficientNet-Lite0's"):
-        _with_timm_names(stored, wanted)
+        _with_timm_names(stored, expected)

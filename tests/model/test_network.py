@@ -40,8 +40,8 @@ def test_the_mirror_image_is_another_input(network):
     study = smooth_images(3)
     torch.testing.assert_close(flipped(flipped(study)), study, rtol=0, atol=0)
     with torch.inference_mode():
-        one, other = network(study[None]).logits, network(flipped(study[None])).logits
-    assert (one - other).abs().max() > 1e-3
+        plain, mirrored = network(study[None]).logits, network(flipped(study[None])).logits
+    assert (plain - mirrored).abs().max() > 1e-3
 
 
 def test_window_rows():
@@ -95,11 +95,11 @@ def test_ablations_remove_exactly_their_part():
 def test_without_differencing_the_window_goes_through():
     network = fake(local_differencing=False, prototypes=False)
     windows = torch.randn(2, 3, 512)
-    other = windows.clone()
-    other[:, 0] += torch.randn(512)  # t-2 reaches the logits through the attention only
-    torch.testing.assert_close(network(windows).logits, network(other).logits, rtol=0, atol=0)
-    whole = fake(prototypes=False)
-    assert (whole(windows).logits - whole(other).logits).abs().max() > 1e-4
+    changed = windows.clone()
+    changed[:, 0] += torch.randn(512)  # t-2 reaches the logits through the attention only
+    torch.testing.assert_close(network(windows).logits, network(changed).logits, rtol=0, atol=0)
+    with_attention = fake(prototypes=False)
+    assert (with_attention(windows).logits - with_attention(changed).logits).abs().max() > 1e-4
 
 
 def test_parameter_groups_share_the_network_out():
@@ -116,14 +116,14 @@ def test_the_seed_decides_the_start_and_leaves_the_generator_alone():
     torch.manual_seed(5)
     expected = torch.rand(3)
     torch.manual_seed(5)
-    one = start_network(ModelOptions(backbone="lite"), seed=1).state_dict()
+    first = start_network(ModelOptions(backbone="lite"), seed=1).state_dict()
     assert torch.equal(torch.rand(3), expected)
     again = start_network(ModelOptions(backbone="lite"), seed=1).state_dict()
-    assert all(torch.equal(one[name], again[name]) for name in one)
-    other = start_network(ModelOptions(backbone="lite"), seed=2)
-    assert not torch.equal(other.head.anatomy.weight, one["head.anatomy.weight"])
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    second = start_network(ModelOptions(backbone="lite"), seed=2)
+    assert not torch.equal(second.head.anatomy.weight, first["head.anatomy.weight"])
     # The encoder is the same for every seed: stored embeddings stay valid.
-    assert torch.equal(other.backbone.projection.weight, one["backbone.projection.weight"])
+    assert torch.equal(second.backbone.projection.weight, first["backbone.projection.weight"])
 
 
 @pytest.mark.parametrize(

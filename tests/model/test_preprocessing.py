@@ -1,4 +1,4 @@
-"""Preprocessing: open_clip's own transform, a stable hash, refusals."""
+"""Preprocessing: open_clip's transform, a stable hash, and what is refused."""
 
 import numpy as np
 import pytest
@@ -22,18 +22,18 @@ def picture(height: int, width: int) -> np.ndarray:
 
 @pytest.mark.parametrize(("height", "width"), [(336, 336), (512, 512), (224, 224), (320, 401)])
 def test_it_is_open_clips_transform(height, width):
-    """Pillow's resize, but for some halves rounded the other way on each of the two axes."""
+    """Pillow's resize, except that some halves are rounded the other way on each axis."""
     torchvision_operators.declare()
     from open_clip.transform import PreprocessCfg, image_transform_v2
 
     array = picture(height, width)
     transform = image_transform_v2(PreprocessCfg(), is_train=False)
     assert callable(transform)
-    theirs = transform(Image.fromarray(array))
-    assert isinstance(theirs, torch.Tensor)
-    ours = CLIP.apply(torch.from_numpy(array.copy()).permute(2, 0, 1)[None])[0]
-    assert ours.shape == (3, 224, 224)
-    levels = (ours - theirs).abs() * torch.tensor(CLIP.std).view(3, 1, 1) * 255
+    reference = transform(Image.fromarray(array))
+    assert isinstance(reference, torch.Tensor)
+    result = CLIP.apply(torch.from_numpy(array.copy()).permute(2, 0, 1)[None])[0]
+    assert result.shape == (3, 224, 224)
+    levels = (result - reference).abs() * torch.tensor(CLIP.std).view(3, 1, 1) * 255
     assert levels.max() < 2.001
     assert (levels > 0.5).float().mean() < 0.005
 
@@ -41,9 +41,9 @@ def test_it_is_open_clips_transform(height, width):
 def test_squash_keeps_the_whole_picture():
     array = np.zeros((100, 200, 3), np.uint8)
     array[:, :40] = 255  # a bar that cutting out the middle would lose
-    given = torch.from_numpy(array).permute(2, 0, 1)[None]
-    cut = Preprocessing(size=32).apply(given)
-    squashed = Preprocessing(size=32, resize="squash").apply(given)
+    pictures = torch.from_numpy(array).permute(2, 0, 1)[None]
+    cut = Preprocessing(size=32).apply(pictures)
+    squashed = Preprocessing(size=32, resize="squash").apply(pictures)
     assert cut.max() < 0
     assert squashed[0, 0, 0, 0] == 1
 
@@ -53,19 +53,19 @@ def test_the_hash_is_fixed_and_sees_every_field():
     assert Preprocessing().hash() == (
         "98279924bfdfc68df046be66fa86bffcc2c67b09aa90deba49100f7df75bd499"
     )
-    others = [
+    variants = [
         Preprocessing(size=32),
         Preprocessing(mean=(0.5, 0.5, 0.4)),
         Preprocessing(std=(0.5, 0.5, 0.4)),
         Preprocessing(interpolation="bilinear"),
         Preprocessing(resize="squash"),
     ]
-    assert len({Preprocessing().hash(), *(o.hash() for o in others)}) == 6
+    assert len({Preprocessing().hash(), *(v.hash() for v in variants)}) == 6
 
 
 @pytest.mark.parametrize(
-    "given", [torch.zeros(1, 3, 8, 8), torch.zeros(3, 8, 8, dtype=torch.uint8)]
+    "pictures", [torch.zeros(1, 3, 8, 8), torch.zeros(3, 8, 8, dtype=torch.uint8)]
 )
-def test_other_arrays_are_refused(given):
+def test_other_arrays_are_refused(pictures):
     with pytest.raises(ModelError, match="uint8 RGB pictures"):
-        CLIP.apply(given)
+        CLIP.apply(pictures)

@@ -17,8 +17,8 @@ def test_three_identical_frames_have_no_delta_and_attend_evenly(lda):
     fused = lda(frame.expand(1, 3, 512))
     current, delta = temporal_features(fused)
     assert delta.abs().max() < 1e-6
-    # Attention over equal frames returns the frame's own value, whatever the weights of it are:
-    # the same as for a clip of one frame.
+    # Attention over equal frames returns the value of that frame, whatever its weights: the same
+    # as for a clip of one frame.
     torch.testing.assert_close(current, lda(frame)[:, 0], rtol=1e-5, atol=1e-5)
     # And lambda decides how much of it goes: f - lambda g, linear in lambda.
     with torch.no_grad():
