@@ -153,7 +153,8 @@ class TrainingLoop:
             for number, batch in enumerate(self.train.batches(draws), start=done):
                 batch_losses, count = self._train_batch(epoch, number, batch)
                 self._count_batch(batch_losses)
-                losses = batch_losses or losses
+                if batch_losses is not None:
+                    losses = batch_losses
                 step_clips += count
                 if (number + 1) % group:
                     continue
@@ -308,9 +309,9 @@ class TrainingLoop:
 
     def _gather_unreadable(self) -> None:
         """Collect the unreadable samples of all processes in the state."""
-        known = {*self.state.unreadable, *self.train.unreadable, *self.val.unreadable}
-        frames = tuple(sorted(self.processes.union(known)))
-        self.state = self.state.model_copy(update={"unreadable": frames})
+        frames = {*self.state.unreadable, *self.train.unreadable, *self.val.unreadable}
+        all_frames = tuple(sorted(self.processes.union(frames)))
+        self.state = self.state.model_copy(update={"unreadable": all_frames})
 
     def _resume(self, folder: Path) -> None:
         stored, tensors = load_checkpoint(folder)
