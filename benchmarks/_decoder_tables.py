@@ -7,7 +7,7 @@ import numpy as np
 from rich.table import Table
 
 from enteron.cli.console import console, number, table
-from enteron.decode import DecodedEvent
+from enteron.decoding import DecodedEvent
 from enteron.labels import FINDINGS, LABELS, REGIONS
 from enteron.metrics.evaluation import Evaluation, StudyBootstrap
 from enteron.metrics.honest import IS_FINDING, Detection, detect_by_overlap
@@ -141,7 +141,10 @@ def recall_at(row: Row, seed: int, truths: list[Truth], alarms: float) -> np.nda
     wrong = np.cumsum([not overlaps_truth(event, spans[study]) for _, study, event in ranked])
     detection = detect(ranked[: int((wrong <= alarms * hours).sum())], truths)
     return np.stack(
-        [detection.found[:, IS_FINDING].sum(axis=1), detection.truths[:, IS_FINDING].sum(axis=1)],
+        [
+            detection.detected[:, IS_FINDING].sum(axis=1),
+            detection.true_events[:, IS_FINDING].sum(axis=1),
+        ],
         axis=1,
     )
 

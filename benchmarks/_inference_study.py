@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from enteron.decode import DecodedEvent
+from enteron.decoding import DecodedEvent
 from enteron.inference.store import Embeddings
 from enteron.labels import COLUMN, FINDINGS, LANDMARKS
 from enteron.model.network import Network

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from enteron.datasets.galar import find_studies
 from enteron.datasets.submission import read_submission
-from enteron.fitting.labelled import label_rows
+from enteron.fitting.frames import label_rows
 from enteron.inference.embed import embed_study
 from enteron.inference.runtimes import default_runtime, make_encoder
 from enteron.inference.score import score_study

@@ -11,8 +11,8 @@ import numpy as np
 from benchmarks._simulation import simulate
 from benchmarks._timing import timed
 from enteron.calibration.calibration import unfitted_thresholds
-from enteron.decode import PRESETS, decode
-from enteron.decode.evidence import base_rates
+from enteron.decoding import PRESETS, decode
+from enteron.decoding.evidence import base_rates
 from enteron.labels import COLUMN, FINDINGS, LABELS, REGIONS
 from enteron.priors import load_priors
 from enteron.types import FrameAxis, Scores

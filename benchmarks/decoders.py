@@ -19,15 +19,14 @@ from benchmarks._simulation import SimulationOptions, simulate
 from enteron.calibration.calibration import Calibration
 from enteron.datasets.label_table import LabelTable, truth_events
 from enteron.datasets.submission import read_events
-from enteron.decode import PRESETS, DecodedEvent, DecodeOptions, decode
-from enteron.decode.events import to_annotation
-from enteron.decode.evidence import base_rates
-from enteron.decode.gap_merge import gap_merge
-from enteron.decode.options import StateMachineOptions
+from enteron.decoding import PRESETS, DecodedEvent, DecodeOptions, decode
+from enteron.decoding.events import to_annotation
+from enteron.decoding.evidence import base_rates
+from enteron.decoding.options import StateMachineOptions
+from enteron.decoding.pipeline import gap_merge
 from enteron.fitting.decoder import FitOptions, fit_decoder
 from enteron.fitting.events import match_spans, true_rows_before
-from enteron.fitting.frames import fit_calibration
-from enteron.fitting.labelled import LabelledStudy, label_rows
+from enteron.fitting.frames import LabelledStudy, fit_calibration, label_rows
 from enteron.labels import ANATOMY, COLUMN, FINDINGS, LABELS
 from enteron.metrics.evaluation import NOMINAL_RATE, Evaluation, evaluate
 from enteron.phantom.timeline import draw_timeline

@@ -17,7 +17,7 @@ import numpy as np
 from benchmarks._inference_study import TOLERANCE, count_kept
 from enteron.calibration import Calibration
 from enteron.datasets.galar import find_studies
-from enteron.decode import PRESETS, DecodedEvent, decode
+from enteron.decoding import PRESETS, DecodedEvent, decode
 from enteron.folders.model import load_calibration, load_model
 from enteron.inference.embed import REDUNDANCY_LIMIT, EmbedOptions, embed_study
 from enteron.inference.encoder import Encoder

@@ -30,7 +30,7 @@ from benchmarks._inference_study import (
 )
 from benchmarks._literal_inference import literal_probabilities
 from benchmarks.model import network
-from enteron.decode import decode
+from enteron.decoding import decode
 from enteron.inference.embed import (
     FLIPPED,
     PLAIN,

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks._inference_study import TOLERANCE, count_kept, fit_head, synthetic_study
-from enteron.decode import decode
+from enteron.decoding import decode
 from enteron.folders.model import load_calibration, load_model
 from enteron.inference.embed import REDUNDANCY_LIMIT, EmbedOptions, embed_study
 from enteron.inference.runtimes import make_encoder

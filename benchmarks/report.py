@@ -17,7 +17,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from benchmarks._timing import timed
-from enteron.decode.events import DecodedEvent
+from enteron.decoding.events import DecodedEvent
 from enteron.folders.reading import RunRecord, write_events
 from enteron.labels import COLUMN, FINDINGS, LABELS, REGIONS
 from enteron.phantom.dataset import PhantomOptions, StudyPlan

@@ -15,7 +15,7 @@ from scipy.ndimage import gaussian_filter1d
 from scipy.special import expit
 
 from enteron.datasets.label_table import truth_events
-from enteron.decode import PRESETS, decode
+from enteron.decoding import PRESETS, decode
 from enteron.folders.reading import RunRecord, write_events
 from enteron.labels import LABELS
 from enteron.phantom.dataset import PhantomOptions, StudyPlan

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from enteron.calibration import Calibration
-    from enteron.decode import DecodedEvent, DecodeOptions
+    from enteron.decoding import DecodedEvent, DecodeOptions
     from enteron.folders.model import load_model
     from enteron.folders.reading import Reading
     from enteron.folders.reading import load_reading as load
@@ -44,7 +44,7 @@ __version__ = "0.1.0"
 # Public names that live in modules with slow imports, by module and name there.
 _LAZY = {
     "Annotation": ("enteron.types", "Annotation"),
-    "DecodeOptions": ("enteron.decode", "DecodeOptions"),
+    "DecodeOptions": ("enteron.decoding", "DecodeOptions"),
     "Evaluation": ("enteron.metrics.evaluation", "Evaluation"),
     "Event": ("enteron.types", "Event"),
     "ReadOptions": ("enteron.reading", "ReadOptions"),
@@ -85,8 +85,8 @@ def decode(
     default) or a value. `model` is a model folder, or a `calibration.json`, whose calibration is
     applied first; without one, scores are taken as calibrated probabilities.
     """
-    from enteron.decode import decode as decode_scores
-    from enteron.decode import preset
+    from enteron.decoding import decode as decode_scores
+    from enteron.decoding import preset
     from enteron.errors import EnteronError
     from enteron.folders.model import load_calibration
     from enteron.folders.scores import read_scores

@@ -12,11 +12,11 @@ from pydantic import Field
 
 from enteron.calibration import Calibration
 from enteron.datasets.submission import read_truth
-from enteron.decode import PRESETS, DecodedEvent, decode
-from enteron.decode.events import to_annotation
-from enteron.decode.gap_merge import gap_merge
+from enteron.decoding import PRESETS, DecodedEvent, decode
+from enteron.decoding.events import to_annotation
+from enteron.decoding.pipeline import gap_merge
 from enteron.fitting.calibrate import calibrate_model
-from enteron.fitting.labelled import label_rows
+from enteron.fitting.frames import label_rows
 from enteron.folders.model import load_calibration
 from enteron.folders.reading import Reading
 from enteron.labels import REGIONS

@@ -17,11 +17,18 @@ from pydantic import Field
 from enteron.calibration import Calibration, FrameCalibration
 from enteron.datasets.galar import find_studies
 from enteron.datasets.submission import write_submission
-from enteron.decode import DecodedEvent, DecodeOptions, decode, preset
-from enteron.decode.options import require_fitted
+from enteron.decoding import DecodedEvent, DecodeOptions, decode, preset
+from enteron.decoding.options import require_fitted
+from enteron.decoding.pipeline import decision_thresholds, frame_calibration
 from enteron.errors import StudyError
 from enteron.folders.label_studio import write_label_studio
-from enteron.folders.model import CALIBRATION, load_calibration, load_model, read_record
+from enteron.folders.model import (
+    CALIBRATION,
+    load_calibration,
+    load_model,
+    model_priors,
+    read_record,
+)
 from enteron.folders.reading import (
     EMBEDDINGS,
     SCORES,
@@ -135,6 +142,7 @@ class Reader:
         read_record(model)  # report what is wrong with the folder before loading the weights
         calibrated = (model / CALIBRATION).exists()
         self.calibration: Calibration | None = load_calibration(model) if calibrated else None
+        self.priors = model_priors(model)
         # Refuse a preset that was never fitted now, not after hours of encoding.
         require_fitted(self.decoding, self.calibration or Calibration())
         loaded = load_model(model)
@@ -179,7 +187,7 @@ class Reader:
         """The calibration that the decoder applies to scores; None for an uncalibrated model."""
         if self.calibration is None:
             return None
-        return getattr(self.calibration, self.decoding.calibration)
+        return frame_calibration(self.decoding, self.calibration)
 
 
 def _trial_images(study: Study, preprocessing: "Preprocessing") -> "ImageBatch | None":
@@ -256,7 +264,7 @@ class _ReadingRun:
 
     def _decode(self, scores: Scores) -> list[DecodedEvent]:
         options = self.reader.decoding
-        events = decode(scores, options, None, self.reader.calibration)
+        events = decode(scores, options, self.reader.priors, self.reader.calibration)
         write_events(self.folder, scores, events, cut=options.cut)
         write_label_studio(self.folder, scores, events, rate=self._rate, axis=self.study.axis)
         return events
@@ -318,6 +326,7 @@ class _ReadingRun:
             preset=reader.options.preset,
             options=reader.decoding,
             frame_calibration=reader.frame_calibration,
+            thresholds=decision_thresholds(reader.decoding, reader.calibration or Calibration()),
             scaling=None if scores is None else scaling_note(scores),
             versions=package_versions(*_PACKAGES),
             timings=dict(self.timings),

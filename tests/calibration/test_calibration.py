@@ -17,15 +17,16 @@ from enteron.fitting.frames import (
     CENTRES,
     PAPER_TEMPERATURES,
     THRESHOLD_GRID,
+    LabelledStudy,
     count_log_odds,
     fit_calibration,
     fit_thresholds,
+    label_rows,
     macro_f1,
     reliability,
     temperature_by_f1,
     temperature_by_likelihood,
 )
-from enteron.fitting.labelled import LabelledStudy, label_rows
 from enteron.folders.model import load_calibration, save_calibration
 from enteron.labels import COLUMN, LABELS
 from enteron.types import Annotation, FrameAxis, Scores, Segment, Unit

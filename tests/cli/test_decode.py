@@ -85,6 +85,7 @@ def test_rows_are_named_as_rows_unless_a_stride_is_given(enteron, scores, tmp_pa
     name = scores(number="index")
     assert "events count rows" in enteron("decode", name, "--out", "rows").stdout
     assert reading(tmp_path / "rows")["unit"] == "index"
+    assert not (tmp_path / "rows" / "submission.json").exists()
     assert "events count rows" not in enteron("decode", name, "--out", "f", "--stride", 5).stdout
     content = reading(tmp_path / "f")
     assert (content["unit"], content["events"][0]["stop"]) == ("frame", 1500)
@@ -98,7 +99,7 @@ def test_a_model_s_calibration_is_used(enteron, scores, tmp_path):
         enteron("decode", scores(), "--out", "out", "--preset", "paper", *model)
         emitted = {event["label"] for event in reading(tmp_path / "out")["events"]}
         assert emitted & {"blood"} == labels
-    assert json.loads((tmp_path / "out" / "run.json").read_text())["model"] is None
+    assert json.loads((tmp_path / "out" / "run.json").read_text())["model"]["hash"] is None
 
 
 def save_uncalibrated(folder) -> None:
@@ -128,7 +129,7 @@ def test_raw_scores_of_enteron_are_named_before_decoding(enteron, tmp_path, monk
         warned.append(capsys.readouterr().err)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("enteron.decode.decode", failing)
+    monkeypatch.setattr("enteron.decoding.decode", failing)
     with pytest.raises(KeyboardInterrupt):
         decode_command(path, tmp_path / "out")
     assert "raw scores" in warned[0]

@@ -5,9 +5,9 @@ import math
 import pytest
 
 from enteron.calibration.calibration import Calibration, Silence
-from enteron.decode.events import DecodedEvent, cut_at_changes, to_annotation
-from enteron.decode.options import PRESETS, require_fitted
-from enteron.decode.pipeline import drop_silent, is_worth_emitting, presence_probability
+from enteron.decoding.events import DecodedEvent, cut_at_changes, to_annotation
+from enteron.decoding.options import PRESETS, require_fitted
+from enteron.decoding.pipeline import drop_silent, is_worth_emitting, presence_probability
 from enteron.errors import ConfigError
 from enteron.labels import LABELS
 from enteron.types import Segment, Unit

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from enteron.calibration.calibration import Calibration, FrameCalibration, unfitted_thresholds
-from enteron.decode import PRESETS, decode, preset
-from enteron.decode.events import edge_confidence
-from enteron.decode.options import (
+from enteron.decoding import PRESETS, decode, preset
+from enteron.decoding.events import edge_confidence
+from enteron.decoding.options import (
     CHALLENGE,
     CLINICAL,
     PAPER,

@@ -3,10 +3,9 @@
 import numpy as np
 
 from enteron.calibration import Calibration
-from enteron.decode import PRESETS, decode
-from enteron.decode.evidence import base_rates, score_base_rates
-from enteron.fitting.frames import fit_calibration
-from enteron.fitting.labelled import LabelledStudy
+from enteron.decoding import PRESETS, decode
+from enteron.decoding.evidence import base_rates, score_base_rates
+from enteron.fitting.frames import LabelledStudy, fit_calibration
 from enteron.labels import COLUMN, LABELS, REGIONS
 from enteron.priors import load_priors
 from enteron.types import FrameAxis, Scores

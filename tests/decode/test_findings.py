@@ -8,16 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from enteron.decode.events import DecodedRun
-from enteron.decode.evidence import running_mean_log_odds, running_median
-from enteron.decode.findings import (
+from enteron.decoding.events import DecodedRun
+from enteron.decoding.evidence import running_mean_log_odds, running_median
+from enteron.decoding.findings import (
     find_candidates,
     median_run_length,
     persistence,
     select_candidates,
 )
-from enteron.decode.options import PAPER, TRANSIT, FindingOptions
-from enteron.decode.pipeline import gate
+from enteron.decoding.options import PAPER, TRANSIT, FindingOptions
+from enteron.decoding.pipeline import gate
 from enteron.labels import COLUMN, FINDINGS, LABELS, LANDMARKS, REGIONS
 from enteron.priors import load_priors
 from enteron.runs import hysteresis, means, runs_of

@@ -3,7 +3,7 @@
 import numpy as np
 
 from enteron.calibration import Calibration
-from enteron.decode.gap_merge import gap_merge
+from enteron.decoding.pipeline import gap_merge
 from enteron.labels import COLUMN, LABELS
 from enteron.types import FrameAxis, Scores
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from enteron.calibration import Calibration
-from enteron.decode import PRESETS, decode
-from enteron.decode.findings import Candidate, persistence, select_candidates
-from enteron.decode.options import (
+from enteron.decoding import PRESETS, decode
+from enteron.decoding.findings import Candidate, persistence, select_candidates
+from enteron.decoding.options import (
     PAPER,
     TRANSIT,
     DecodeOptions,
@@ -15,7 +15,7 @@ from enteron.decode.options import (
     scaled_rows,
     scaled_window,
 )
-from enteron.decode.pipeline import Decoder
+from enteron.decoding.pipeline import Decoder
 from enteron.errors import EnteronError
 from enteron.labels import COLUMN, LABELS, REGIONS
 from enteron.priors import load_priors

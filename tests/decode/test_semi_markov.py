@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from enteron.decode.options import SemiMarkovOptions
-from enteron.decode.regions import (
+from enteron.decoding.options import SemiMarkovOptions
+from enteron.decoding.regions import (
     best_borders,
     best_borders_on,
     border_posterior,

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from enteron.decode.regions import run_state_machine
+from enteron.decoding.regions import run_state_machine
 from tests.decode.making import regions_drawn
 from tests.literal import decoding as literal
 

@@ -21,6 +21,7 @@ from enteron.labels import LABELS
 from enteron.model.network import start_network
 from enteron.model.options import ModelOptions
 from enteron.priors import load_priors, save_priors
+from enteron.study.study import StudyMetadata
 from enteron.types import FrameAxis, Scores
 from tests.decode.making import priors_without
 from tests.making import label_rows, write_frames, write_labels
@@ -100,7 +101,7 @@ def test_studies_with_fewer_rows_than_real_ones_are_reported(model, data, monkey
 
     def open_synthetic(entry):
         study = opened(entry)
-        study.frames_per_row = frames_per_row[study.id]
+        study.metadata = StudyMetadata(frames_per_row=frames_per_row[study.id])
         return study
 
     monkeypatch.setattr(Entry, "open", open_synthetic)

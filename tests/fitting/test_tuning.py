@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from benchmarks._simulation import Level, SimulationOptions, simulate
-from enteron.decode import PRESETS, decode
-from enteron.decode.evidence import base_rates
+from enteron.decoding import PRESETS, decode
+from enteron.decoding.evidence import base_rates
 from enteron.errors import LabelError
 from enteron.fitting.decoder import FitOptions, cross_validate, fit_decoder, mean_overlap
 from enteron.fitting.events import (
@@ -23,7 +23,7 @@ from enteron.fitting.events import (
     true_rows_before,
     within_budget,
 )
-from enteron.fitting.labelled import LabelledStudy
+from enteron.fitting.frames import LabelledStudy
 from enteron.labels import COLUMN, FINDINGS, LABELS
 from enteron.phantom.timeline import TimelineOptions, draw_timeline
 from enteron.priors import load_priors

@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from enteron.decode.events import DecodedEvent
+from enteron.decoding.events import DecodedEvent
 from tests.report.making import scores_for, write_folder
 
 

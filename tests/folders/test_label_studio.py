@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from enteron.decode.events import DecodedEvent
+from enteron.decoding.events import DecodedEvent
 from enteron.folders.label_studio import label_studio_task, write_label_studio
 from enteron.labels import COLOURS, LABELS
 from enteron.types import FrameAxis

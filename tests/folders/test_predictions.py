@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from enteron.decode.events import DecodedEvent
+from enteron.decoding.events import DecodedEvent
 from enteron.errors import EnteronError, SubmissionError, UnitError
 from enteron.folders.predictions import read_predictions
 from enteron.folders.reading import RunRecord, write_events
@@ -162,7 +162,7 @@ def test_reading_predictions_needs_no_torch(tmp_path):
         "import sys; from pathlib import Path; from enteron.types import Unit\n"
         "from enteron.folders.predictions import read_predictions\n"
         f"read_predictions(Path({str(reading / 'submission.json')!r}), Unit.FRAME)\n"
-        "assert 'enteron.decode' not in sys.modules\n"
+        "assert 'enteron.decoding' not in sys.modules\n"
         f"read_predictions(Path({str(reading)!r}), Unit.FRAME)\n"
         f"read_predictions(Path({str(reading / 'events.json')!r}), Unit.FRAME)\n"
         "assert 'torch' not in sys.modules\n"

@@ -1,6 +1,6 @@
 """The paper's decoder as its text reads, frame by frame, on plain lists.
 
-It shares no code with `enteron.decode`. The benchmark `decode` measures against it.
+It shares no code with `enteron.decoding`. The benchmark `decode` measures against it.
 """
 
 import itertools

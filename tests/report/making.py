@@ -10,7 +10,7 @@ import cv2
 import numpy as np
 import polars as pl
 
-from enteron.decode.events import DecodedEvent
+from enteron.decoding.events import DecodedEvent
 from enteron.folders.reading import RunRecord, write_events
 from enteron.labels import COLUMN, LABELS
 from enteron.report.pictures import choose_pictures, save_pictures

@@ -7,7 +7,7 @@ import zlib
 import numpy as np
 import pytest
 
-from enteron.decode.events import DecodedEvent
+from enteron.decoding.events import DecodedEvent
 from enteron.labels import FINDINGS, REGIONS
 from enteron.report import write_report
 from enteron.types import Annotation, Segment, Unit

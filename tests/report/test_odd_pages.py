@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from enteron.decode.events import DecodedEvent
+from enteron.decoding.events import DecodedEvent
 from enteron.report import write_report
 from enteron.types import Unit
 from tests.report.conftest import OVERFLOW

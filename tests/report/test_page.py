@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from enteron.decode.events import DecodedEvent
+from enteron.decoding.events import DecodedEvent
 from enteron.errors import EnteronError
 from enteron.folders.reading import load_reading
 from enteron.labels import LABELS

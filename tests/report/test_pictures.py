@@ -7,7 +7,7 @@ import cv2
 import numpy as np
 import pytest
 
-from enteron.decode.events import DecodedEvent
+from enteron.decoding.events import DecodedEvent
 from enteron.errors import EnteronError
 from enteron.labels import COLUMN, FINDINGS
 from enteron.report.pictures import (

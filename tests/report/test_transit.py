@@ -5,7 +5,7 @@ from itertools import groupby
 import numpy as np
 import pytest
 
-from enteron.decode.events import DecodedEvent
+from enteron.decoding.events import DecodedEvent
 from enteron.folders.reading import RunRecord
 from enteron.labels import REGIONS
 from enteron.report.clock import Clock

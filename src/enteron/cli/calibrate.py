@@ -1,14 +1,13 @@
 """`enteron calibrate`: temperature, thresholds and decoder rules for a model."""
 
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 if TYPE_CHECKING:
+    from enteron.cli.console import RichProgress
     from enteron.fitting.calibrate import CalibrationReport
-    from enteron.progress import Advance
 
 
 def calibrate(
@@ -44,23 +43,9 @@ def calibrate(
         budget=budget,
         features=features,
         priors=None if priors is None else load_priors(priors),
-        progress=_Bars(),
+        progress=RichProgress(),
     )
     _show(report, model.name)
-
-
-class _Bars:
-    """A progress bar per task, on a terminal."""
-
-    def message(self, text: str) -> None:
-        typer.echo(text)
-
-    def task(
-        self, description: str, total: int, unit: str = "frames"
-    ) -> AbstractContextManager["Advance"]:
-        from enteron.cli.console import bar
-
-        return bar(description, total, unit)
 
 
 def _show(report: "CalibrationReport", model: str) -> None:

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 if TYPE_CHECKING:
-    from enteron.decode import DecodedEvent
+    from enteron.decoding import DecodedEvent
     from enteron.priors import Priors
     from enteron.types import Scores
 
@@ -58,12 +58,19 @@ def decode(
     import time
 
     from enteron.calibration import Calibration
-    from enteron.decode import DecodeOptions
-    from enteron.decode import decode as decode_scores
-    from enteron.decode import preset as preset_options
-    from enteron.decode.options import require_fitted
+    from enteron.decoding import DecodeOptions
+    from enteron.decoding import decode as decode_scores
+    from enteron.decoding import preset as preset_options
+    from enteron.decoding.options import require_fitted
+    from enteron.decoding.pipeline import decision_thresholds, frame_calibration
     from enteron.folders.model import load_calibration
-    from enteron.folders.reading import write_reading, write_run
+    from enteron.folders.reading import (
+        ModelFacts,
+        RunRecord,
+        package_versions,
+        scaling_note,
+        write_events,
+    )
     from enteron.folders.scores import read_scores
     from enteron.options import load_options
 
@@ -71,29 +78,32 @@ def decode(
     calibration = Calibration() if model is None else load_calibration(model)
     require_fitted(options, calibration)
     chosen_priors = choose_priors(priors, model)
-    begin = time.perf_counter()
+    start = time.perf_counter()
     read = read_scores(scores, study_id, stride)
     loaded = time.perf_counter()
     if model is None:
         _warn_uncalibrated(scores)
     events = decode_scores(read, options, chosen_priors, calibration)
-    done = time.perf_counter()
-    write_reading(out, read, read.unit, events, cut=options.cut)
-    run: dict[str, Any] = {
-        "command": f"enteron decode {scores.name} --preset {preset}",
-        "preset": str(preset) if config is None else None,
-        "options": options.model_dump(),
-        "calibrated": model is not None,
-        "model": _hash(model),
-        "study": read.study,
-        "unit": str(read.unit),
-        "rows": len(read.axis),
-        "stride": read.axis.step,
-        "gaps": int(read.axis.gaps().size),
-        "versions": _versions(),
-        "timings": {"read": round(loaded - begin, 3), "decode": round(done - loaded, 3)},
-    }
-    write_run(out, run)
+    decoded = time.perf_counter()
+    write_events(out, read, events, cut=options.cut)
+    RunRecord(
+        study=read.study,
+        state="decoded",
+        command=f"enteron decode {scores.name} --preset {preset}",
+        unit=read.unit,
+        rows=len(read.axis),
+        scored=len(read.axis),
+        stride=read.axis.step,
+        gaps=int(read.axis.gaps().size),
+        model=ModelFacts(hash=_calibration_hash(model), calibrated=model is not None),
+        preset=str(preset) if config is None else None,
+        options=options,
+        frame_calibration=frame_calibration(options, calibration) if model is not None else None,
+        thresholds=decision_thresholds(options, calibration),
+        scaling=scaling_note(read),
+        versions=package_versions("enteron", "numpy", "scipy", "polars"),
+        timings={"read": round(loaded - start, 3), "decode": round(decoded - loaded, 3)},
+    ).save(out)
     _show(read, events)
 
 
@@ -144,12 +154,13 @@ def _show(scores: "Scores", events: "Sequence[DecodedEvent]") -> None:
         out.print(f"[dim]and {len(events) - SHOWN} more, in events.csv.[/dim]")
     if scores.unit == "index":
         out.print(
-            "[yellow]Note:[/yellow] there is no 'frame' column, so events count rows, and "
-            "durations take a row for a frame. Give the frames per row with --stride."
+            "[yellow]Note:[/yellow] there is no 'frame' column, so events count rows, durations "
+            "take a row for a frame, and no submission.json is written, since the official file "
+            "counts frames. Give the frames per row with --stride."
         )
 
 
-def _hash(model: Path | None) -> str | None:
+def _calibration_hash(model: Path | None) -> str | None:
     """Identifies the calibration that was used."""
     if model is None:
         return None
@@ -159,9 +170,3 @@ def _hash(model: Path | None) -> str | None:
 
     path = model / CALIBRATION if model.is_dir() else model
     return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
-
-
-def _versions() -> dict[str, str]:
-    from importlib.metadata import version
-
-    return {name: version(name) for name in ("enteron", "numpy", "scipy", "polars")}

@@ -11,7 +11,7 @@ from enteron.cli.decode import choose_priors
 from enteron.types import Annotation, Unit
 
 if TYPE_CHECKING:
-    from enteron.fitting.labelled import LabelledStudy
+    from enteron.fitting.frames import LabelledStudy
 
 
 def tune(
@@ -41,18 +41,20 @@ def tune(
     writes is fitted on all of them.
     Example: [bold]enteron tune scores truth.json --out model[/bold]
     """
-    from enteron.cli.console import progress
+    from enteron.cli.console import RichProgress
     from enteron.datasets.submission import read_truth
-    from enteron.fitting.decoder import FitOptions, cross_validate, fit_decoder
+    from enteron.fitting.decoder import FitOptions, Fold, cross_validate, fit_decoder
     from enteron.folders.model import CALIBRATION, save_calibration
     from enteron.metrics.evaluation import evaluate, summarise
 
     chosen_priors = choose_priors(priors, out)  # as `decode --model OUT` will do
     studies, truths = _labelled_studies(scores, read_truth(truth, unit), unit)
     options = FitOptions(budget=budget)
-    fold_results = list(
-        progress(cross_validate(studies, chosen_priors, folds, options), "Cross-validating")
-    )
+    fold_results: list[Fold] = []
+    with RichProgress().task("Cross-validating", folds, "folds") as advance:
+        for fold in cross_validate(studies, chosen_priors, folds, options):
+            fold_results.append(fold)
+            advance(1)
     figures: dict[str, dict[str, Any]] = {}
     for preset in fold_results[0].predictions:
         predictions = [p for fold in fold_results for p in fold.predictions[preset]]
@@ -73,9 +75,8 @@ def _labelled_studies(
     folder: Path, truths: Sequence[Annotation], unit: Unit
 ) -> "tuple[list[LabelledStudy], list[Annotation]]":
     """Scores beside the truth of the same study, both in the same unit, and those truths."""
-    from enteron.cli.console import progress
     from enteron.errors import LabelError, UnitError
-    from enteron.fitting.labelled import LabelledStudy, label_rows
+    from enteron.fitting.frames import LabelledStudy, label_rows
     from enteron.folders.scores import find_score_files, read_scores
 
     files = find_score_files(folder)
@@ -87,7 +88,7 @@ def _labelled_studies(
             "name each file of scores by its study's id",
         )
     studies: list[LabelledStudy] = []
-    for study, path in progress(list(files.items()), "Reading"):
+    for study, path in files.items():
         scores = read_scores(path, study)
         if scores.unit is not unit:
             raise UnitError(

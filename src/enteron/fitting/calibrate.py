@@ -9,15 +9,20 @@ from enteron.datasets.label_table import truth_events
 from enteron.datasets.splits import PARTS, load_split
 from enteron.errors import LabelError
 from enteron.fitting.decoder import FitOptions, fit_decoder
-from enteron.fitting.labelled import LabelledStudy, label_rows
-from enteron.folders.model import CALIBRATION, load_model, model_priors, save_calibration
+from enteron.fitting.frames import LabelledStudy, label_rows
+from enteron.folders.model import (
+    CALIBRATION,
+    FEATURES,
+    SPLIT,
+    load_model,
+    model_priors,
+    save_calibration,
+)
 from enteron.labels import COLUMN, LABELS
 from enteron.priors import Priors
 from enteron.progress import Progress, SilentProgress
 from enteron.types import Unit
 
-SPLIT = "split.json"
-FEATURES = "features"
 EVERYTHING = "all"
 
 

@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 
 from enteron.calibration.calibration import Calibration, EventRule, Silence, calibrated, log_odds
 from enteron.datasets.label_table import LabelTable, truth_events
-from enteron.decode import PRESETS, DecodeOptions
-from enteron.decode.events import to_annotation
-from enteron.decode.evidence import evidence, score_base_rates
-from enteron.decode.findings import median_run_length
-from enteron.decode.options import DEFAULT_KAPPA, TRANSIT
-from enteron.decode.pipeline import Decoder, decode
-from enteron.decode.regions import best_borders, log_durations, make_problem
+from enteron.decoding import PRESETS, DecodeOptions
+from enteron.decoding.events import to_annotation
+from enteron.decoding.evidence import evidence, score_base_rates
+from enteron.decoding.findings import median_run_length
+from enteron.decoding.options import DEFAULT_KAPPA, TRANSIT
+from enteron.decoding.pipeline import Decoder, decode
+from enteron.decoding.regions import best_borders, log_durations, make_problem
 from enteron.errors import LabelError
 from enteron.fitting.events import (
     THRESHOLDS,
@@ -29,8 +29,7 @@ from enteron.fitting.events import (
     sum_curves,
     within_budget,
 )
-from enteron.fitting.frames import fit_calibration
-from enteron.fitting.labelled import LabelledStudy
+from enteron.fitting.frames import LabelledStudy, fit_calibration
 from enteron.labels import COLUMN, FINDINGS, LABELS, REGIONS
 from enteron.metrics.evaluation import NOMINAL_RATE
 from enteron.metrics.official import flatten, temporal_scores

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from enteron.decode.options import scaled_rows
+from enteron.decoding.options import scaled_rows
 from enteron.runs import Runs, hysteresis, runs_of
 
 THRESHOLDS: Final = expit(np.arange(-7, 4.01, 0.25)).astype(np.float32)

@@ -5,6 +5,7 @@ thousand.
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -21,8 +22,9 @@ from enteron.calibration.calibration import (
     calibrated,
     logit,
 )
-from enteron.fitting.labelled import LabelledStudy, require_studies
-from enteron.labels import LABELS, LANDMARKS
+from enteron.errors import LabelError
+from enteron.labels import COLUMN, LABELS, LANDMARKS
+from enteron.types import Annotation, Scores
 
 LIMIT: Final = 14.0  # the histogram reaches from -14 to 14; `logit` ends at 13.8
 WIDTH: Final = 0.01
@@ -39,6 +41,38 @@ BIAS_DEVIATION: Final = 5.0  # standard deviation of the prior on a label's bias
 RELIABILITY_BINS: Final = 15
 
 Counts = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class LabelledStudy:
+    """One study for fitting."""
+
+    scores: Scores
+    truth: NDArray[np.bool_]  # (rows, 17)
+
+    def __post_init__(self) -> None:
+        if self.truth.shape != self.scores.values.shape:
+            raise LabelError(
+                f"study {self.scores.study}: truth of shape {self.truth.shape} does not fit scores "
+                f"of shape {self.scores.values.shape}",
+                "give both for the same rows",
+            )
+
+
+def require_studies(studies: Sequence[LabelledStudy]) -> None:
+    """Refuse to fit on nothing."""
+    if not studies:
+        raise LabelError("there are no studies to calibrate on", "give at least one")
+
+
+def label_rows(scores: Scores, truth: Annotation) -> NDArray[np.bool_]:
+    """(rows, 17): which labels the truth's segments give to each scored frame."""
+    values = np.zeros(scores.values.shape, dtype=np.bool_)
+    for segment in truth.segments:
+        first, last = np.searchsorted(scores.axis.frames, (segment.start, segment.stop))
+        for label in segment.labels:
+            values[first:last, COLUMN[label]] = True
+    return values
 
 
 def fit_calibration(studies: Sequence[LabelledStudy]) -> Calibration:

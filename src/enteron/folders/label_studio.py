@@ -15,7 +15,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-from enteron.decode.events import DecodedEvent
+from enteron.decoding.events import DecodedEvent
 from enteron.files import write_text
 from enteron.labels import COLOURS, LABELS
 from enteron.types import FrameAxis, Scores

@@ -279,7 +279,6 @@ def _card(record: ModelRecord) -> Card:
 
 
 CALIBRATION = "calibration.json"
-PRIORS = "priors.json"
 
 
 def load_calibration(path: Path) -> Calibration:

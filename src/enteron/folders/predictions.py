@@ -74,7 +74,7 @@ def _read_file(path: Path, unit: Unit) -> Predictions:
     content = parse_event_json(text, path.name)
     if not isinstance(content, dict) or "videos" in content or not is_reading_events(content):
         return Predictions(parse_events(text, unit, path.name), official_files=(path,))
-    from enteron.decode.events import to_annotation
+    from enteron.decoding.events import to_annotation
     from enteron.folders.reading import read_events_file
 
     stored = read_events_file(path)

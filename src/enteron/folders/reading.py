@@ -22,12 +22,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
 
 from enteron.calibration import FrameCalibration
 from enteron.datasets.submission import write_submission
-from enteron.decode import DecodedEvent, DecodeOptions
-from enteron.decode.events import to_annotation
+from enteron.decoding import DecodedEvent, DecodeOptions
+from enteron.decoding.events import to_annotation
 from enteron.errors import EnteronError, LabelError, nearest
 from enteron.files import write_text
 from enteron.folders.scores import read_scores
@@ -129,6 +129,13 @@ class RunRecord(_Facts):
     versions: dict[str, str] = Field(default_factory=dict)
     timings: dict[str, float] = Field(default_factory=dict)  # seconds by stage
 
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, table: Any) -> Any:
+        if not isinstance(table, dict):
+            return table
+        return {name: value for name, value in table.items() if value is not None}
+
     @classmethod
     def load(cls, folder: Path) -> "RunRecord | None":
         """The record of a folder; None where there is no run.json."""
@@ -138,7 +145,7 @@ class RunRecord(_Facts):
             return None
         except (OSError, ValueError) as error:
             raise EnteronError(
-                f"{RUN} in '{folder.name}' cannot be read ({error})",
+                f"{RUN} cannot be read ({error})",
                 "delete it and read the study again, or give another folder",
             ) from error
         return cls.parse(table)
@@ -215,8 +222,7 @@ def write_events(
 ) -> None:
     """Write `events.json`, `events.csv` and `submission.json`, each atomically.
 
-    The official file counts frames. Where scores only number rows, it holds row numbers; the
-    command that writes it says so.
+    The official file counts frames: where scores only number rows, none is written.
     """
     folder.mkdir(parents=True, exist_ok=True)
     rows = [_event_row(event, scores) for event in events]
@@ -225,9 +231,11 @@ def write_events(
     listed = f"[\n{lines}\n]" if lines else "[]"
     write_text(folder / EVENTS, f'{head[:-1]}, "events": {listed}}}\n')
     write_text(folder / EVENTS_TABLE, _events_csv(rows))
-    write_submission(
-        folder / SUBMISSION, [to_annotation(scores.study, scores.unit, events, cut=cut)]
-    )
+    if scores.unit is Unit.FRAME:
+        annotation = to_annotation(scores.study, scores.unit, events, cut=cut)
+        write_submission(folder / SUBMISSION, [annotation])
+    else:
+        (folder / SUBMISSION).unlink(missing_ok=True)  # of an earlier decoding with frame numbers
 
 
 @dataclass(frozen=True)

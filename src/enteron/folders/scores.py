@@ -73,7 +73,7 @@ def write_scores(path: Path, scores: Scores) -> None:
 
 def is_written_by_enteron(path: Path) -> bool:
     """Whether a file of scores is a model's raw output that `write_scores` wrote."""
-    return path.suffix.lower() == ".parquet" and _MARK in pl.read_parquet_metadata(path)
+    return path.suffix.lower() == ".parquet" and _METADATA_KEY in pl.read_parquet_metadata(path)
 
 
 def find_score_files(folder: Path) -> dict[str, Path]:

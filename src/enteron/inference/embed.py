@@ -178,22 +178,24 @@ def embed_study(
     advance: Advance | None = None,
     *,
     views: Sequence[View] = (PLAIN, FLIPPED),
-    extra_views: bool = False,
     times: EmbedTimes | None = None,
+    extra_views: bool = False,
 ) -> Embeddings:
     """Embeddings of every frame, in a store at `path`.
 
-    `advance` hears how many frames were added, first those of an earlier run. With `extra_views`
-    a finished store may hold more views than `views`: find each by `Embeddings.view`.
+    A finished store is opened; otherwise it is created or resumed. `advance` is called with the
+    number of frames added since its last call, starting with those of an earlier run. With
+    `extra_views` a finished store may hold more views than `views`: find each by
+    `Embeddings.view`.
     """
     options = EmbedOptions() if options is None else options
     advance = advance or (lambda count: None)
     stamps = study.file_stamps()
     key = store_key(study, encoder, options, views)
     if path.exists():
-        found = open_embeddings(path, key, extra_views=extra_views)
-        mended = _mended_row(study, found.record.problems)
-        if mended is not None:
+        embeddings = open_embeddings(path, key, extra_views=extra_views)
+        repaired = _repaired_row(study, embeddings.record.problems)
+        if repaired is not None:
             raise ModelError(
                 f"'{path.name}' holds embeddings made with other files of the study (frame "
                 f"{study.numbers[repaired]} could not be read then and can be now)",

@@ -78,16 +78,18 @@ _KEY_FIELDS = {
 }
 
 
-def require_key(found: StoreKey, wanted: StoreKey, name: str, *, extra_views: bool = False) -> None:
-    """Refuse embeddings of another key, naming what differs.
+def require_key(
+    stored: StoreKey, required: StoreKey, name: str, *, extra_views: bool = False
+) -> None:
+    """Refuse a store with another key; the message names the first field that differs.
 
-    With `extra_views` the store may hold more views than the wanted ones.
+    With `extra_views` the store may hold more views than the required ones.
     """
-    if extra_views and set(wanted.views) <= set(found.views):
-        wanted = wanted.model_copy(update={"views": found.views})
-    for field, meaning in _MEANING.items():
-        one, other = getattr(found, field), getattr(wanted, field)
-        if one != other:
+    if extra_views and set(required.views) <= set(stored.views):
+        required = required.model_copy(update={"views": stored.views})
+    for field, description in _KEY_FIELDS.items():
+        stored_value, required_value = getattr(stored, field), getattr(required, field)
+        if stored_value != required_value:
             raise ModelError(
                 f"'{name}' holds embeddings made with other {description} "
                 f"({_shorten(stored_value)}, now {_shorten(required_value)})",
@@ -169,10 +171,13 @@ class Embeddings:
         return self.key.views.index(name)
 
 
-def open_embeddings(path: Path, key: StoreKey | None = None, *, check: bool = True) -> Embeddings:
+def open_embeddings(
+    path: Path, key: StoreKey | None = None, *, check: bool = True, extra_views: bool = False
+) -> Embeddings:
     """Open a finished store; refuse it when it is cut off, damaged, or made under another key.
 
-    `check` reads the features once to compare their checksums (a second per gigabyte).
+    `check` reads the features once to compare their checksums (a second per gigabyte). With
+    `extra_views` the store may hold more views than the key names.
     """
     try:
         layout = _read_layout(path)
@@ -184,7 +189,7 @@ def open_embeddings(path: Path, key: StoreKey | None = None, *, check: bool = Tr
         ) from error
     record = layout.record
     if key is not None:
-        require_key(record.key, key, path.name)
+        require_key(record.key, key, path.name, extra_views=extra_views)
     features = np.memmap(
         path, dtype=layout.dtype, mode="r", offset=layout.offset, shape=layout.shape
     )
@@ -254,35 +259,9 @@ def _footer(record: StoreRecord, frames: NDArray[np.int64], source: NDArray[np.i
     return arrays + text + _FOOTER_END.pack(len(text), _MAGIC)
 
 
-def open_embeddings(
-    path: Path, key: StoreKey | None = None, *, check: bool = True, extra_views: bool = False
-) -> Embeddings:
-    """A finished store; refused when it is cut off, damaged, or made under another key.
-
-    `check` reads the features once to compare their checksums (a second per gigabyte). With
-    `extra_views` the store may hold more views than the key names.
-    """
-    try:
-        shape, kind, offset, record, tail = _layout(path)
-    except EnteronError:
-        raise
-    except (OSError, ValueError, struct.error) as error:
-        raise ModelError(f"'{path.name}' is not a whole store of embeddings", _AGAIN) from error
-    if key is not None:
-        require_key(record.key, key, path.name, extra_views=extra_views)
-    rows = shape[0]
-    features = np.memmap(path, dtype=kind, mode="r", offset=offset, shape=shape)
-    frames = np.frombuffer(tail, dtype="<i8", count=rows).astype(np.int64)
-    source = np.frombuffer(tail, dtype="<i4", count=rows, offset=8 * rows).astype(np.int32)
-    if check:
-        for place, wanted in enumerate(record.checksums):
-            part = slice(place * record.chunk, (place + 1) * record.chunk)
-            if checksum(features[part]) != wanted:
-                first, last = frames[part][0], frames[part][-1]
-                raise ModelError(
-                    f"'{path.name}' is damaged between frames {first} and {last}", _AGAIN
-                )
-    return Embeddings(record, frames, source, features)
+def _checksum(features: NDArray[np.floating[Any]]) -> int:
+    """CRC-32 of features as they are stored."""
+    return zlib.crc32(features.tobytes())
 
 
 # ---- a partial store

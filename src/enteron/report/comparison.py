@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from enteron.decode.events import DecodedEvent, to_annotation
+from enteron.decoding.events import DecodedEvent, to_annotation
 from enteron.errors import EnteronError, UnitError
 from enteron.folders.reading import RunRecord
 from enteron.labels import COLUMN, LABELS, REGIONS

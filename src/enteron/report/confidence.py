@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from enteron.decode.events import DecodedEvent
+from enteron.decoding.events import DecodedEvent
 from enteron.folders.reading import RunRecord, event_rows
 from enteron.labels import COLUMN, FINDINGS, REGIONS
 from enteron.types import Scores

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from enteron.decode.events import DecodedEvent
+from enteron.decoding.events import DecodedEvent
 from enteron.labels import COLUMN, LABELS, REGIONS
 from enteron.report.clock import Clock
 from enteron.report.pictures import Album, Picture, PictureChoice

@@ -11,7 +11,7 @@ from typing import Any, Final
 import cv2
 import numpy as np
 
-from enteron.decode.events import DecodedEvent
+from enteron.decoding.events import DecodedEvent
 from enteron.errors import EnteronError
 from enteron.files import write_text
 from enteron.folders.reading import event_rows

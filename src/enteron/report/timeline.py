@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from enteron.decode.events import DecodedEvent
+from enteron.decoding.events import DecodedEvent
 from enteron.folders.reading import RunRecord
 from enteron.labels import COLUMN, FINDINGS, LABELS, LANDMARKS, REGIONS
 from enteron.report.clock import Clock

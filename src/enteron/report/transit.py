@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from enteron.decode.events import DecodedEvent
+from enteron.decoding.events import DecodedEvent
 from enteron.labels import COLUMN, REGIONS
 from enteron.report.clock import Clock, counted
 from enteron.types import Gap

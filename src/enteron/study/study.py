@@ -104,8 +104,6 @@ class Study(ABC):
         self.axis = axis
         self.metadata = StudyMetadata() if metadata is None else metadata
         self.rate = rate  # frames per second, exact; None when unknown or variable
-        # Original frames a row stands for, in a synthetic study with fewer rows than a real one.
-        self.frames_per_row: float | None = None
         self.unreadable: dict[int, str] = {}
         self.notes: tuple[str, ...] = ()  # oddities of the source that a person should know
 

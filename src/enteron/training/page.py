@@ -5,6 +5,7 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from enteron import __version__
-from enteron.calibration.calibration import Calibration, Reliability, calibrated
-from enteron.fitting.frames import fit_calibration
-from enteron.fitting.labelled import LabelledStudy
+from enteron.calibration.calibration import Reliability
 from enteron.labels import COLOURS, LABELS, REGIONS
 from enteron.training.loop import Step, TrainingListener
 from enteron.training.results import CalibratedResults, EpochRecord, History, Validation
@@ -60,7 +58,7 @@ def training_page(report: TrainingReport) -> str:
         "means": mean_rows(results),
         "paper_temperature": f"{paper.temperature:g}",
         "likelihood_temperature": f"{likelihood.temperature:.2f}",
-        "version": __version__,
+        "version": version("enteron"),
         "split": report.split,
         # Our own figures are inserted as markup; everything else is escaped.
         "curves": Markup(epoch_curves(history)),
@@ -97,17 +95,17 @@ def label_cells(report: TrainingReport, column: int) -> list[str]:
     ]
 
 
-def _studies(samples: Samples, validation: Validation) -> list[LabelledStudy]:
-    """The validation as scores of studies."""
-    made: list[LabelledStudy] = []
-    place = samples.study[validation.samples]
-    for number in np.unique(place):
-        mine = place == number
-        study = samples.studies[number]
-        frames = study.stored[samples.row[validation.samples[mine]]]
-        scores = Scores(study.study, FrameAxis(frames), validation.scores[mine])
-        made.append(LabelledStudy(scores, validation.truth[mine]))
-    return made
+def mean_rows(results: CalibratedResults) -> list[list[str]]:
+    """Macro means by both conventions for labels without positives (decision 31)."""
+    metrics = results.metrics
+    return [
+        ["Mean of all 17", *(_number(metrics.macro(n, "zero")) for n in _COLUMNS), "", "", ""],
+        [
+            "Mean of those with frames",
+            *(_number(metrics.macro(n, "left out")) for n in _COLUMNS),
+            *("", "", ""),
+        ],
+    ]
 
 
 def _number(value: float) -> str:

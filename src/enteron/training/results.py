@@ -6,8 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from enteron.calibration.calibration import Calibration, calibrated
-from enteron.fitting.frames import fit_calibration
-from enteron.fitting.labelled import Labelled
+from enteron.fitting.frames import LabelledStudy, fit_calibration
 from enteron.labels import COLUMN, FINDINGS, LABELS, REGIONS
 from enteron.metrics.frames import FrameMetrics, frame_metrics
 from enteron.options import Options
@@ -126,16 +125,16 @@ def calibrated_results(samples: Samples, validation: Validation) -> CalibratedRe
     )
 
 
-def _labelled_studies(samples: Samples, validation: Validation) -> list[Labelled]:
+def _labelled_studies(samples: Samples, validation: Validation) -> list[LabelledStudy]:
     """Validation scores and truth, study by study."""
-    studies: list[Labelled] = []
+    studies: list[LabelledStudy] = []
     study_index = samples.study_index[validation.samples]
     for index in np.unique(study_index):
         in_study = study_index == index
         study = samples.studies[index]
         frames = study.stored[samples.rows[validation.samples[in_study]]]
         scores = Scores(study.study, FrameAxis(frames), validation.scores[in_study])
-        studies.append(Labelled(scores, validation.truth[in_study]))
+        studies.append(LabelledStudy(scores, validation.truth[in_study]))
     return studies
 
 

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from enteron.calibration.calibration import Calibration, log_odds, probability
-from enteron.decode.evidence import running_mean_log_odds, running_median
-from enteron.decode.options import FindingOptions, scaled_rows
+from enteron.decoding.evidence import running_mean_log_odds, running_median
+from enteron.decoding.options import FindingOptions, scaled_rows
 from enteron.labels import COLUMN, FINDINGS
 from enteron.priors import Priors
 from enteron.runs import Runs, hysteresis, means

@@ -18,9 +18,9 @@ from enteron.calibration.calibration import (
     log_odds,
     probability,
 )
-from enteron.decode.events import DecodedEvent, DecodedRun, edge_confidence
-from enteron.decode.evidence import evidence, running_median, score_base_rates
-from enteron.decode.findings import (
+from enteron.decoding.events import DecodedEvent, DecodedRun, edge_confidence
+from enteron.decoding.evidence import evidence, running_median, score_base_rates
+from enteron.decoding.findings import (
     Candidate,
     event_confidence,
     find_candidates,
@@ -28,20 +28,21 @@ from enteron.decode.findings import (
     select_candidates,
     smooth_findings,
 )
-from enteron.decode.landmarks import landmark_at_transition, landmark_spans, rows_near_regions
-from enteron.decode.options import (
+from enteron.decoding.landmarks import landmark_at_transition, landmark_spans, rows_near_regions
+from enteron.decoding.options import (
     DEFAULT_KAPPA,
     DEFAULT_LOW,
     TRANSIT,
     DecodeOptions,
     require_fitted,
     scaled_for,
+    scaled_rows,
     scaled_window,
 )
-from enteron.decode.regions import semi_markov_regions, state_machine_regions
+from enteron.decoding.regions import semi_markov_regions, state_machine_regions
 from enteron.labels import ANATOMY, COLUMN, FINDINGS, LABELS, LANDMARKS, REGIONS
 from enteron.priors import Priors, load_priors
-from enteron.runs import means
+from enteron.runs import means, runs_of
 from enteron.types import Scores
 
 
@@ -74,7 +75,7 @@ class Decoder:
         self.row_scale = scores.shortening  # for what is no option: see `scaled_for`
         self.priors = priors
         self.calibration = calibration
-        self.frame_calibration: FrameCalibration = getattr(calibration, options.calibration)
+        self.frame_calibration = frame_calibration(options, calibration)
         semi_markov = options.semi_markov
         self.row_frames = scores.row_frames if semi_markov.stride is None else semi_markov.stride
         self.kappa = _first_set(semi_markov.kappa, calibration.kappa, DEFAULT_KAPPA)
@@ -162,19 +163,9 @@ class Decoder:
         smoothed[:, len(ANATOMY) :] = smooth_findings(self.p, self.options.findings, scaled)
         return self._gate(smoothed, regions)
 
-    def thresholds(self) -> Thresholds:
-        """The upper thresholds that the options name."""
-        kind = self.options.findings.threshold
-        rules = self.calibration.events
-        if kind == "frames" or (kind == "events" and not rules):
-            return self.frame_calibration.thresholds
-        if kind == "events":
-            return {label: rule.threshold for label, rule in rules.items()}
-        return {label: rule.clinical for label, rule in rules.items()}
-
     def findings(self, smoothed: NDArray[np.float32]) -> list[Candidate]:
         """Candidates by hysteresis, within the limits, by persistence."""
-        thresholds = self.thresholds()
+        thresholds = decision_thresholds(self.options, self.calibration)
         candidates: list[Candidate] = []
         for label in FINDINGS:
             threshold = thresholds[label]
@@ -293,3 +284,48 @@ def is_worth_emitting(statistics: Silence, best_score: float) -> bool:
 def presence_probability(statistics: Silence, best_score: float) -> float:
     """pi: probability that the study shows the label, given its most confident event in it."""
     return probability(statistics.intercept + statistics.slope * log_odds(best_score))
+
+
+def frame_calibration(options: DecodeOptions, calibration: Calibration) -> FrameCalibration:
+    """The calibration of frames that the options name."""
+    return getattr(calibration, options.calibration)
+
+
+def decision_thresholds(options: DecodeOptions, calibration: Calibration) -> Thresholds:
+    """The threshold of each label, as decoding uses it; None: the label is never reported."""
+    frames = frame_calibration(options, calibration).thresholds
+    kind, rules = options.findings.threshold, calibration.events
+    if kind == "frames" or (kind == "events" and not rules):
+        return frames
+    of_events = {
+        label: rule.threshold if kind == "events" else rule.clinical
+        for label, rule in rules.items()
+    }
+    return {**frames, **of_events}
+
+
+# ---- gap merge: the decoder of the authors' earlier submission, for comparison in tables
+
+GAP = 15  # rows of a full-length study that the earlier submission closed
+
+
+def gap_merge(scores: Scores, calibration: Calibration) -> list[DecodedEvent]:
+    """Events of every label whose probability reaches its threshold, the most confident first."""
+    p = calibrated(scores, calibration.paper)
+    frames, ends = scores.axis.frames, scores.axis.ends()
+    gap = scaled_rows(GAP, scores.shortening)
+    events: list[DecodedEvent] = []
+    for column, label in enumerate(LABELS):
+        threshold = calibration.paper.thresholds[label]
+        if threshold is None:
+            continue
+        spans = runs_of(p[:, column] >= threshold)
+        if not len(spans):
+            continue
+        starts_event = np.concatenate(([True], spans[1:, 0] - spans[:-1, 1] > gap))
+        first = np.flatnonzero(starts_event)
+        last = np.append(first[1:], len(spans)) - 1
+        for start, stop in zip(spans[first, 0], spans[last, 1], strict=True):
+            score = float(p[start:stop, column].mean())
+            events.append(DecodedEvent(int(frames[start]), int(ends[stop - 1]), label, score))
+    return sorted(events, key=lambda event: -(event.score or 0.0))

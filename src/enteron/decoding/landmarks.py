@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from enteron.calibration.calibration import probability
-from enteron.decode.events import DecodedRun
-from enteron.decode.options import LandmarkOptions
+from enteron.decoding.events import DecodedRun
+from enteron.decoding.options import LandmarkOptions
 from enteron.labels import LANDMARK_BETWEEN
 from enteron.priors import Priors
 from enteron.runs import Runs, hysteresis

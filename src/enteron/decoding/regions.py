@@ -16,9 +16,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from enteron.decode.events import DecodedRun
-from enteron.decode.evidence import evidence
-from enteron.decode.options import SemiMarkovOptions, StateMachineOptions
+from enteron.decoding.events import DecodedRun
+from enteron.decoding.evidence import evidence
+from enteron.decoding.options import SemiMarkovOptions, StateMachineOptions
 from enteron.labels import REGIONS
 from enteron.priors import Priors
 from enteron.runs import means, runs_of
