@@ -87,7 +87,7 @@ def test_saving_what_was_loaded_gives_the_same_bytes(tmp_path: Path):
 
 
 def test_saving_into_no_folder_says_so(tmp_path: Path):
-    with pytest.raises(EnteronError, match="folder that exists"):
+    with pytest.raises(EnteronError, match="existing folder"):
         save_priors(load_priors(), tmp_path / "nowhere" / "priors.json")
 
 

@@ -382,7 +382,7 @@ def test_a_model_of_another_label_set(tmp_path, model, command):
         (("77", "--model", "nowhere"), "'nowhere' has no 'model.json'"),
         (("77", "--model", "MODEL", "--runtime", "onyx"), "there is no runtime 'onyx'"),
         (("77", "--model", "MODEL", "--preset", "clinical"), "were never fitted"),
-        (("77", "--model", "MODEL", "--truth", "truth.json"), "says nothing of study 77"),
+        (("77", "--model", "MODEL", "--truth", "truth.json"), "has no annotation of study 77"),
         (("notes.txt", "--model", "MODEL"), "is neither a folder of frames nor a video"),
     ],
 )

@@ -111,23 +111,28 @@ def evaluate(
     """Compare predicted events with true ones: the official score, and what it hides.
 
     `truth` is an official JSON, a folder of Galar labels, or annotations. `prediction` is an
-    official JSON, a reading, a reading folder, or annotations. Of a truth with more studies than a
-    reading, only the reading's own is used, and hours follow from the reading's frame rate.
-    `rate` (frames per second) overrides it; without either a nominal rate is assumed.
+    official JSON, a reading, a reading folder or a folder of them, or annotations. Of a truth with
+    more studies than a reading, only the reading's own is used, and hours follow from the
+    reading's frame rate. `rate` (frames per second) overrides it; without either a nominal rate is
+    assumed.
     """
     from enteron.datasets.submission import read_truth
-    from enteron.folders.reading import RUN, Reading, load_reading
+    from enteron.folders.predictions import read_predictions
+    from enteron.folders.reading import Reading
     from enteron.metrics.evaluation import EvaluationOptions
     from enteron.metrics.evaluation import evaluate as compare
     from enteron.types import Unit
 
     annotations = truth if isinstance(truth, list) else read_truth(Path(truth), Unit.FRAME)
+    rates: dict[str, float] = {}
+    only_predicted = False
     if isinstance(prediction, Path | str):
-        path = Path(prediction)
-        prediction = load_reading(path) if (path / RUN).is_file() else read_truth(path, Unit.FRAME)
-    if isinstance(prediction, Reading):
-        study = prediction.study
-        annotations = [annotation for annotation in annotations if annotation.study == study]
-        rate = prediction.run.rate if rate is None else rate
+        predictions = read_predictions(Path(prediction), Unit.FRAME)
+        prediction, rates = predictions.annotations, predictions.rates
+    elif isinstance(prediction, Reading):
+        only_predicted = True
+        if prediction.run.rate is not None and not prediction.run.rate_assumed:
+            rates = {prediction.study: prediction.run.rate}
         prediction = [prediction.annotation]
-    return compare(annotations, prediction, EvaluationOptions(rate=rate))
+    options = EvaluationOptions(rate=rate, only_predicted=only_predicted)
+    return compare(annotations, prediction, options, rates=rates)

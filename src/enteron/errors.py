@@ -45,13 +45,13 @@ class ConfigError(EnteronError):
     """An options file is invalid."""
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """A hint for a misspelt name: the nearest known one, or all of them when none is near."""
-    choices = list(known)
-    near = difflib.get_close_matches(name, choices, n=1, cutoff=0.6)
-    if near:
-        return f"did you mean '{near[0]}'"
-    return "known are " + ", ".join(f"'{choice}'" for choice in choices)
+def nearest(name: str, names: Iterable[str]) -> str:
+    """A hint for a misspelt name: the most similar choice, or all choices."""
+    choices = list(names)
+    similar = difflib.get_close_matches(name, choices, n=1, cutoff=0.6)
+    if similar:
+        return f"did you mean '{similar[0]}'"
+    return "use one of " + ", ".join(f"'{choice}'" for choice in choices)
 
 
 def quantity(count: int, noun: str, plural: str | None = None) -> str:

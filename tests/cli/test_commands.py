@@ -9,7 +9,22 @@ from pathlib import Path
 
 import pytest
 
-from enteron.cli import check, evaluate, main, validate
+from enteron.cli import (
+    calibrate,
+    check,
+    decode,
+    demo,
+    evaluate,
+    export,
+    main,
+    phantom,
+    priors,
+    read,
+    report,
+    train,
+    tune,
+    validate,
+)
 from tests.folders.making import official, write_plain_reading
 from tests.making import label_rows, write_frames, write_labels
 
@@ -62,7 +77,7 @@ def test_demo_tells_the_whole_story(enteron, tmp_path):
     for decoder in ("empty file", "gap merge", "paper", "transit", "challenge", "oracle"):
         assert decoder in said
     assert "times shorter than real ones" in said
-    page = said.rsplit("Look at ", 1)[1].split(" in a browser", maxsplit=1)[0]
+    page = said.rsplit("Open ", 1)[1].split(" in a browser", maxsplit=1)[0]
     assert "ukdd_navi_" in (tmp_path / page).read_text()
     assert (tmp_path / "kept" / "model" / "calibration.json").exists()
 
@@ -241,7 +256,14 @@ def test_a_file_without_the_right_to_read_it_is_bad_input(
     )
 
 
-@pytest.mark.parametrize("command", [check.check, evaluate.evaluate, validate.validate])
+@pytest.mark.parametrize(
+    "command",
+    [
+        calibrate.calibrate, check.check, decode.decode, demo.demo, evaluate.evaluate,
+        export.export, phantom.phantom, priors.fit, read.read, report.report, train.train,
+        tune.tune, validate.validate,
+    ],
+)  # fmt: skip
 def test_no_path_is_left_to_typer_s_own_check(command):
     hints = typing.get_type_hints(command, include_extras=True).values()
     paths = [hint for hint in hints if "Path" in str(hint)]

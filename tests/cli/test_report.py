@@ -24,7 +24,7 @@ def official(path, study="s1"):
 def test_report_writes_one_page(enteron, reading, tmp_path):
     said = enteron("report", "reading").stdout
     assert "report.html" in said
-    assert "Open it in any browser." in said
+    assert "Open reading/report.html" in said
     assert "<title>Study s1" in (reading / "report.html").read_text()
     assert not (reading / "pictures").exists()
 
@@ -100,7 +100,7 @@ def test_export(enteron, reading):
     assert task["data"]["video"] == "https://example.org/s1.mp4"
     assert 'frameRate="2"' in (reading / "label-studio.xml").read_text()
     edit_json(reading / "run.json", rate_note="assumed")
-    assert "24 a second unless --rate" in enteron("export", "reading").stdout
+    assert "assumes 24 per second; set it with --rate" in enteron("export", "reading").stdout
     assert "frameRate" not in (reading / "label-studio.xml").read_text()
     enteron("export", "reading", "--rate", 4)
     assert 'frameRate="4"' in (reading / "label-studio.xml").read_text()

@@ -85,7 +85,7 @@ def test_features_with_augmented_views_of_training_are_used(model, data, monkeyp
     darker = View("augmented-1-0-0", lambda images, frames: images // 2)
     #  The augmented view lies between the two that are scored: views are found by name.
     store_features(model, data, (PLAIN, darker, FLIPPED))
-    monkeypatch.setattr(embed, "UnfinishedStore", None)  # nothing may be embedded again
+    monkeypatch.setattr(embed, "PartialStore", None)  # nothing may be embedded again
     assert calibrate_model(model, data).calibration == plain
 
 

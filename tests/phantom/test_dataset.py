@@ -191,7 +191,7 @@ def test_other_options_and_foreign_folders_are_refused(train, tmp_path):
 
 def test_the_command_tells_what_it_made(tmp_path, enteron):
     done = enteron("phantom", "out", "--studies", 1, "--frames", 3, "--sheet", "--workers", 1)
-    assert "out: 3 frames in" in done.stdout
+    assert "Drew 3 frames in" in done.stdout
     assert (tmp_path / "out" / "sheet.png").stat().st_size > 100_000
     assert json.loads((tmp_path / "out" / "phantom.json").read_text())["options"]["frames"] == 3
     again = enteron("phantom", "out", "--studies", 1, "--frames", 3)

@@ -81,10 +81,10 @@ def test_a_copy_knows_what_its_original_knew(tmp_path):
 DAMAGED = [
     ("{", "is not JSON"),
     ("[1]", "holds a list, not an object"),
-    ('{"frames_per_row": 0}', "frames_per_row = 0 cannot be used"),
-    ('{"frames_per_row": -3}', "frames_per_row = -3 cannot be used"),
-    ('{"frames_per_row": NaN}', "frames_per_row = nan cannot be used"),
-    ('{"frames_per_row": "many"}', "frames_per_row = 'many' cannot be used"),
+    ('{"frames_per_row": 0}', "frames_per_row = 0 is not valid"),
+    ('{"frames_per_row": -3}', "frames_per_row = -3 is not valid"),
+    ('{"frames_per_row": NaN}', "frames_per_row = nan is not valid"),
+    ('{"frames_per_row": "many"}', "frames_per_row = 'many' is not valid"),
     (
         '{"frames_per_rows": 3}',
         "frames_per_rows is not an option; did you mean 'frames_per_row'",

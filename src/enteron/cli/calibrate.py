@@ -6,13 +6,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from enteron.cli.console import RichProgress
     from enteron.fitting.calibrate import CalibrationReport
 
 
 def calibrate(
-    model: Annotated[Path, typer.Argument(help="Model folder, as `enteron train` makes it.")],
-    data: Annotated[Path, typer.Argument(help="Data root with the studies to calibrate on.")],
+    model: Annotated[
+        Path, typer.Argument(help="Model folder, as `enteron train` makes it.", readable=False)
+    ],
+    data: Annotated[
+        Path, typer.Argument(help="Data root with the studies to calibrate on.", readable=False)
+    ],
     split: Annotated[
         str, typer.Option(help="Part of the model's split: val, train, test, or all of the root.")
     ] = "val",
@@ -21,11 +24,17 @@ def calibrate(
     ] = 1.0,
     features: Annotated[
         Path | None,
-        typer.Option(help="Folder of stored features [features/ of the model folder]."),
+        typer.Option(
+            help="Folder of stored features (default: features/ of the model folder).",
+            readable=False,
+        ),
     ] = None,
     priors: Annotated[
         Path | None,
-        typer.Option(help="Priors of `enteron priors fit` [the model's, or the packaged ones]."),
+        typer.Option(
+            help="Priors of `enteron priors fit` (default: the model's, or the packaged ones).",
+            readable=False,
+        ),
     ] = None,
 ) -> None:
     """Fit a model's calibration on studies it was not trained on.
@@ -33,6 +42,7 @@ def calibrate(
     Writes calibration.json into the model folder. Features that are not stored yet are computed
     and stored. Example: [bold]enteron calibrate model data[/bold]
     """
+    from enteron.cli.console import RichProgress
     from enteron.fitting.calibrate import calibrate_model
     from enteron.priors import load_priors
 

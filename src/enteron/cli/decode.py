@@ -27,27 +27,36 @@ class Preset(StrEnum):
 def decode(
     scores: Annotated[
         Path,
-        typer.Argument(help="Parquet or CSV: a column 'frame' or 'index', and one per label."),
+        typer.Argument(
+            help="Parquet or CSV: a column 'frame' or 'index', and one per label.", readable=False
+        ),
     ],
-    out: Annotated[Path, typer.Option(help="Folder for the events.")],
+    out: Annotated[Path, typer.Option(help="Folder for the events.", readable=False)],
     preset: Annotated[Preset, typer.Option(help="How to decode.")] = Preset.TRANSIT,
     study_id: Annotated[
-        str | None, typer.Option(help="Name of the study [the file's name].")
+        str | None, typer.Option(help="Name of the study (default: the file's name).")
     ] = None,
     model: Annotated[
         Path | None,
-        typer.Option(help="Model folder whose calibration.json makes probabilities of the scores."),
+        typer.Option(
+            help="Model folder whose calibration.json makes probabilities of the scores.",
+            readable=False,
+        ),
     ] = None,
     stride: Annotated[
         int | None,
         typer.Option(min=1, help="Original frames per row, if there is only an 'index' column."),
     ] = None,
     config: Annotated[
-        Path | None, typer.Option(help="TOML file of decoder options, in place of a preset.")
+        Path | None,
+        typer.Option(help="TOML file of decoder options, in place of a preset.", readable=False),
     ] = None,
     priors: Annotated[
         Path | None,
-        typer.Option(help="Priors of `enteron priors fit` [the model's, or the packaged ones]."),
+        typer.Option(
+            help="Priors of `enteron priors fit` (default: the model's, or the packaged ones).",
+            readable=False,
+        ),
     ] = None,
 ) -> None:
     """Turn scores per frame into events: regions, landmarks and findings.

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder for studies, model and readings.")] = Path(
-        "enteron-demo"
-    ),
+    out: Annotated[
+        Path, typer.Option(help="Folder for studies, model and readings.", readable=False)
+    ] = Path("enteron-demo"),
     seed: Annotated[int, typer.Option(min=0, help="Seed: another one draws other studies.")] = 7,
     quick: Annotated[
         bool,

@@ -14,23 +14,27 @@ class Format(StrEnum):
 
 
 def export(
-    folder: Annotated[Path, typer.Argument(help="A reading: what `enteron read` wrote.")],
+    folder: Annotated[
+        Path, typer.Argument(help="A reading: what `enteron read` wrote.", readable=False)
+    ],
     format: Annotated[  # noqa: A002 (the option's name)
         Format, typer.Option(help="The program to write for.")
     ] = Format.LABEL_STUDIO,
     video: Annotated[
         str | None,
-        typer.Option(help="Address of the study's video in that program [its local storage]."),
+        typer.Option(
+            help="Address of the study's video in that program (default: its local storage)."
+        ),
     ] = None,
     rate: Annotated[
         float | None,
         typer.Option(
-            min=1e-6, help="Pictures per second of that video [as in run.json, if known]."
+            min=1e-6, help="Pictures per second of that video (default: as in run.json, if known)."
         ),
     ] = None,
     scores: Annotated[
         Path | None,
-        typer.Option(help="The decoded scores, where they are not in the folder."),
+        typer.Option(help="The decoded scores, where they are not in the folder.", readable=False),
     ] = None,
 ) -> None:
     """Write the events of a reading for an annotation tool, to be corrected there.

@@ -19,7 +19,10 @@ class Device(StrEnum):
 def phantom(
     out: Annotated[
         Path,
-        typer.Argument(help="Folder for the studies: new, empty, or of an earlier run to add to."),
+        typer.Argument(
+            help="Folder for the studies: new, empty, or of an earlier run to add to.",
+            readable=False,
+        ),
     ],
     studies: Annotated[int, typer.Option(min=1, help="How many studies.")] = 8,
     frames: Annotated[int, typer.Option(min=1, help="Stored frames of each study.")] = 2000,
@@ -42,6 +45,7 @@ def phantom(
         typer.Option(
             metavar="FILE",
             help="Statistics to draw from, made by enteron priors fit (default: those of Galar).",
+            readable=False,
         ),
     ] = None,
     video: Annotated[

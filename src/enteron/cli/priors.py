@@ -19,8 +19,10 @@ def _group() -> None:
 
 @app.command()
 def fit(
-    truth: Annotated[Path, typer.Argument(help="Official JSON of events in row numbers.")],
-    out: Annotated[Path, typer.Option(help="File to write the priors to.")],
+    truth: Annotated[
+        Path, typer.Argument(help="Official JSON of events in row numbers.", readable=False)
+    ],
+    out: Annotated[Path, typer.Option(help="File to write the priors to.", readable=False)],
     stride_of: Annotated[
         list[str] | None,
         typer.Option(

@@ -14,11 +14,17 @@ if TYPE_CHECKING:
 
 def read(
     study: Annotated[
-        Path, typer.Argument(help="A folder of frames, a video, or a root with several studies.")
+        Path,
+        typer.Argument(
+            help="A folder of frames, a video, or a root with several studies.", readable=False
+        ),
     ],
-    model: Annotated[Path, typer.Option(help="Model folder, as `enteron train` makes it.")],
+    model: Annotated[
+        Path, typer.Option(help="Model folder, as `enteron train` makes it.", readable=False)
+    ],
     out: Annotated[
-        Path | None, typer.Option(help="Folder for the reading [STUDY-reading, here].")
+        Path | None,
+        typer.Option(help="Folder for the reading (default: STUDY-reading, here).", readable=False),
     ] = None,
     preset: Annotated[Preset, typer.Option(help="How scores become events.")] = Preset.TRANSIT,
     tta: Annotated[
@@ -26,7 +32,9 @@ def read(
     ] = True,
     runtime: Annotated[
         str | None,
-        typer.Option(help="Runtime of the encoder: exact, auto, or a name [what suits the model]."),
+        typer.Option(
+            help="Runtime of the encoder: exact, auto, or a name (default: what suits the model)."
+        ),
     ] = None,
     skip_redundant: Annotated[
         bool,
@@ -37,10 +45,12 @@ def read(
     ] = False,
     truth: Annotated[
         Path | None,
-        typer.Option(help="Annotation to compare with on the page: official JSON, or labels."),
+        typer.Option(
+            help="Annotation to compare with on the page: official JSON, or labels.", readable=False
+        ),
     ] = None,
     study_id: Annotated[
-        str | None, typer.Option(help="Id of a single study [name of its folder or file].")
+        str | None, typer.Option(help="Id of a single study (default: name of its folder or file).")
     ] = None,
     device_text: Annotated[
         bool,

@@ -10,18 +10,25 @@ from enteron.types import Annotation, Unit
 
 
 def report(
-    folder: Annotated[Path, typer.Argument(help="A reading: what `enteron read` wrote.")],
+    folder: Annotated[
+        Path, typer.Argument(help="A reading: what `enteron read` wrote.", readable=False)
+    ],
     truth: Annotated[
         Path | None,
-        typer.Option(help="Annotation to compare with: official JSON, or Galar's label folder."),
+        typer.Option(
+            help="Annotation to compare with: official JSON, or Galar's label folder.",
+            readable=False,
+        ),
     ] = None,
     study: Annotated[
         Path | None,
-        typer.Option(help="The study's frames or video, to take pictures from again."),
+        typer.Option(
+            help="The study's frames or video, to take pictures from again.", readable=False
+        ),
     ] = None,
     scores: Annotated[
         Path | None,
-        typer.Option(help="The decoded scores, where they are not in the folder."),
+        typer.Option(help="The decoded scores, where they are not in the folder.", readable=False),
     ] = None,
     device_text: Annotated[
         bool,

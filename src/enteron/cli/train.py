@@ -19,43 +19,58 @@ class Preset(StrEnum):
 
 
 def train(
-    data: Annotated[Path, typer.Argument(help="Data root: studies of frames, and their Labels.")],
+    data: Annotated[
+        Path, typer.Argument(help="Data root: studies of frames, and their Labels.", readable=False)
+    ],
     out: Annotated[
-        Path, typer.Option(help="Model folder to write; a new one, except with --resume.")
+        Path,
+        typer.Option(
+            help="Model folder to write; a new one, except with --resume.", readable=False
+        ),
     ],
     preset: Annotated[
         Preset | None,
         typer.Option(
             help="paper: trains all of BiomedCLIP, needs a GPU; lite: trains a head on features of "
-            "a small encoder, minutes on a CPU [paper with a GPU, else lite]."
+            "a small encoder, minutes on a CPU (default: paper with a GPU, else lite)."
         ),
     ] = None,
     config: Annotated[
-        Path | None, typer.Option(help="TOML file with the options that differ from the preset.")
+        Path | None,
+        typer.Option(
+            help="TOML file with the options that differ from the preset.", readable=False
+        ),
     ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Resume a training that was interrupted.")
     ] = False,
     split: Annotated[
         Path | None,
-        typer.Option(help="A split.json with the studies that train and validate [by the seed]."),
+        typer.Option(
+            help="A split.json with the studies that train and validate (default: by the seed).",
+            readable=False,
+        ),
     ] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Seed of everything random [42].")] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Seed of everything random (default: 42).")
+    ] = None,
     epochs: Annotated[
-        int | None, typer.Option(min=1, help="Number of epochs [the preset's].")
+        int | None, typer.Option(min=1, help="Number of epochs (default: the preset's).")
     ] = None,
     features: Annotated[
         Path | None,
         typer.Option(
             help="Folder of stored features, which several trainings can share [in the model "
-            "folder]."
+            "folder].",
+            readable=False,
         ),
     ] = None,
     priors: Annotated[
         Path | None,
         typer.Option(
             help="Priors of `enteron priors fit` for decoding with this model; stored in the model "
-            "folder [the packaged priors]."
+            "folder (default: the packaged priors).",
+            readable=False,
         ),
     ] = None,
 ) -> None:

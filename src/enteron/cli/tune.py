@@ -16,11 +16,17 @@ if TYPE_CHECKING:
 
 def tune(
     scores: Annotated[
-        Path, typer.Argument(help="Folder of scores, one parquet or CSV per study, named by id.")
+        Path,
+        typer.Argument(
+            help="Folder of scores, one parquet or CSV per study, named by id.", readable=False
+        ),
     ],
-    truth: Annotated[Path, typer.Argument(help="Official JSON, or a folder of Galar labels.")],
+    truth: Annotated[
+        Path, typer.Argument(help="Official JSON, or a folder of Galar labels.", readable=False)
+    ],
     out: Annotated[
-        Path | None, typer.Option(help="Model folder to write calibration.json into.")
+        Path | None,
+        typer.Option(help="Model folder to write calibration.json into.", readable=False),
     ] = None,
     folds: Annotated[int, typer.Option(min=2, help="Folds of the cross-validation.")] = 5,
     budget: Annotated[
@@ -31,7 +37,10 @@ def tune(
     ] = Unit.FRAME,
     priors: Annotated[
         Path | None,
-        typer.Option(help="Priors of `enteron priors fit` [those of OUT, or the packaged ones]."),
+        typer.Option(
+            help="Priors of `enteron priors fit` (default: those of OUT, or the packaged ones).",
+            readable=False,
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print every figure as JSON.")] = False,
 ) -> None:
