@@ -11,6 +11,7 @@ and the loss curves of `enteron.fitting.guarantee` are counts of these.
 Rates per hour use real recording times only. Where no study has them there is no rate per hour.
 """
 
+from bisect import bisect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -757,21 +758,18 @@ def fold_near_duplicates(
     frames = frames[kept]
     if distance <= 0:
         return frames[:most]
-    order = np.argsort(frames, kind="stable")
-    by_number = frames[order]
-    low = np.searchsorted(by_number, frames - distance, side="left").tolist()
-    high = np.searchsorted(by_number, frames + distance, side="right").tolist()
-    position = np.empty(frames.size, dtype=np.int64)
-    position[order] = np.arange(frames.size)
-    is_folded = bytearray(frames.size)  # by frame number; faster to index than an array
-    unfolded: list[int] = []
-    for rank, place in enumerate(position.tolist()):
-        if len(unfolded) == most:
+    ranks: list[int] = []
+    by_number: list[int] = []  # the kept frames, ascending
+    for rank, frame in enumerate(frames.tolist()):
+        if len(ranks) == most:
             break
-        if not is_folded[place]:
-            unfolded.append(rank)
-            is_folded[low[rank] : high[rank]] = b"\1" * (high[rank] - low[rank])
-    return frames[unfolded]
+        place = bisect(by_number, frame)
+        near_before = place > 0 and frame - by_number[place - 1] <= distance
+        near_after = place < len(by_number) and by_number[place] - frame <= distance
+        if not (near_before or near_after):
+            by_number.insert(place, frame)
+            ranks.append(rank)
+    return frames[ranks]
 
 
 @dataclass(frozen=True)

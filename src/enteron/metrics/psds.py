@@ -172,11 +172,25 @@ def _previous(value: NDArray[np.float64], *, strictly: bool) -> NDArray[np.int64
         half = 1 << (len(lowest) - 1)
         shifted = np.concatenate([np.full(half, np.nan), lowest[-1][:-half]])
         lowest.append(np.minimum(lowest[-1], shifted))
+    # Step back by 1, 2, 4, ... while all elements stepped over are larger, then halve the steps.
+    # Most elements have a smaller neighbour, so few take many steps.
     position = np.arange(size)
+    blocked = np.zeros(size, dtype=np.int64)  # the level at which a smaller one was in the way
+    active = position.copy()
+
+    def step_back(elements: NDArray[np.int64], level: int) -> NDArray[np.bool_]:
+        minimum, limit = lowest[level][position[elements]], value[elements]
+        free = minimum >= limit if strictly else minimum > limit
+        position[elements[free]] -= 1 << level
+        return free
+
+    for level in range(len(lowest)):
+        free = step_back(active, level)
+        blocked[active[~free]] = level
+        active = active[free]
+    blocked[active] = len(lowest)
     for level in range(len(lowest) - 1, -1, -1):
-        minimum = lowest[level][position]
-        larger = (minimum >= value) if strictly else (minimum > value)
-        position = np.where(larger, position - (1 << level), position)
+        step_back(np.flatnonzero(blocked > level), level)
     return np.maximum(position - 1, 0)
 
 
@@ -322,12 +336,9 @@ def _rates(
     """
     truth = truths[column]
     start, stop = runs.study * _STRIDE + runs.start, runs.study * _STRIDE + runs.stop
-    thresholds = np.unique(np.concatenate([runs.birth, runs.death]))
-    lives = _Lives(
-        thresholds,
-        np.searchsorted(thresholds, runs.birth),
-        np.searchsorted(thresholds, runs.death),
-    )
+    ends = np.concatenate([runs.birth, runs.death])
+    thresholds, position = np.unique(ends, return_inverse=True)
+    lives = _Lives(thresholds, position[: start.size], position[start.size :])
     length = stop - start
     inside = truth.frames_within(start, stop)
     relevant = inside >= np.round(options.dtc * length, _DECIMALS)
