@@ -84,25 +84,19 @@ def psd_counts(detections, truth, others, dtc, gtc, cttc):
     return len(true), len(false), crossed
 
 
-def minimax_isotonic(x, y):
-    """Isotonic regression at each x by its max-min formula; equal x share one value."""
-    values = []
-    for at in x:
-        lows = [low for low in x if low <= at]
-        highs = [high for high in x if high >= at]
-        values.append(
-            max(
-                min(
-                    sum(b for a, b in zip(x, y, strict=True) if low <= a <= high)
-                    / sum(low <= a <= high for a in x)
-                    for high in highs
-                )
-                for low in lows
-            )
-        )
-    return values
+def isotonic_at(x, y, at):
+    """Isotonic regression at one of the x by its max-min formula; equal x share one value."""
+
+    def mean(low, high):
+        inside = [b for a, b in zip(x, y, strict=True) if low <= a <= high]
+        return sum(inside) / len(inside)
+
+    distinct = sorted(set(x))
+    return max(
+        min(mean(low, high) for high in distinct if high >= at) for low in distinct if low <= at
+    )
 
 
 def venn_abers(x, y, at):
     """(p0, p1): isotonic regression at `at` with the point added as a 0, and as a 1."""
-    return tuple(minimax_isotonic([*x, at], [*y, label])[-1] for label in (0, 1))
+    return tuple(isotonic_at([*x, at], [*y, label], at) for label in (0, 1))

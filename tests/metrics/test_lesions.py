@@ -170,10 +170,9 @@ def test_a_shortened_study_has_no_real_time():
     times = np.array([0.0, 0.5, 1.0, 1.5])
     axis = FrameAxis(np.array([0, 5, 10, 20]))
     real = Recording.from_scores(Scores("a", axis, values, times))
-    # Row 2 holds for one step of 5, not up to the row behind the gap.
-    assert real == Recording("a", Unit.FRAME, 20, 2.0, 1.0)
+    assert real == Recording("a", Unit.FRAME, 25, 2.0, 1.0)
     shortened = Recording.from_scores(Scores("a", axis, values, times, frames_per_row=200.0))
-    assert shortened == Recording("a", Unit.FRAME, 20, None, 40.0)
+    assert shortened == Recording("a", Unit.FRAME, 25, None, 40.0)
     # 20 original frames are half a frame of the shortened study: nothing is joined.
     assert shortened.gap(LesionOptions()) == 0
     by_row = Scores("a", FrameAxis(np.arange(4), Unit.INDEX), values)
@@ -482,6 +481,9 @@ def test_what_cannot_be_compared():
     short = [Recording("a", Unit.FRAME, 20, 10.0), RECORDINGS[1]]
     with pytest.raises(EnteronError, match="has 20 frames and events over 90 of them"):
         operating_point(detect_lesions(lesions, shown, short), 0.0)
+    annotated = [Recording("a", Unit.FRAME, 80, 40.0), RECORDINGS[1]]
+    point = operating_point(detect_lesions(lesions, shown, annotated), 0.0)
+    assert point.studies[0].flagged_share == 1
     with pytest.raises(EnteronError, match="no studies"):
         lesions_of([])
     with pytest.raises(EnteronError, match="cannot have 5 frames in 0"):

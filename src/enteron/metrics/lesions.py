@@ -75,7 +75,7 @@ class ReadingSpeed(Options):
 
 @dataclass(frozen=True)
 class Recording:
-    """How much of one study was recorded."""
+    """How long one study is."""
 
     study: str
     unit: Unit
@@ -92,7 +92,10 @@ class Recording:
 
     @classmethod
     def from_scores(cls, scores: Scores) -> "Recording":
-        """Frames covered by the scores. The times of a shortened study are not real: unknown."""
+        """From the first row to the end of the last, gaps included: events span them too.
+
+        The times of a shortened study are not real, so they are unknown here.
+        """
         axis, times = scores.axis, scores.times
         seconds = None
         if times is not None and scores.frames_per_row is None and len(axis) > 1:
@@ -102,7 +105,7 @@ class Recording:
             original = scores.frames_per_row / axis.step
         else:
             original = 1.0 if axis.unit is Unit.FRAME else float(STORED_EVERY)
-        frames = int((axis.ends() - axis.frames).sum())
+        frames = int(axis.ends()[-1] - axis.frames[0])
         return cls(scores.study, axis.unit, frames, seconds, original)
 
     @classmethod
@@ -314,7 +317,8 @@ class LesionDetection:
         flagged = np.zeros(len(self.lesions.studies), dtype=np.int64)
         np.add.at(flagged, merged.group, merged.stop - merged.start)
         for recording, frames in zip(self.recordings, flagged.tolist(), strict=True):
-            if frames > recording.frames:
+            # Events may reach a little beyond what is annotated, but not by half of it.
+            if frames > 1.5 * recording.frames:
                 raise EnteronError(
                     f"study {recording.study} has {recording.frames} frames and events over "
                     f"{frames} of them",
@@ -547,7 +551,7 @@ def operating_point(
     flagged = detection.flagged_frames(threshold)
     frames = np.array([recording.frames for recording in detection.recordings])
     original = np.array([recording.original_frames for recording in detection.recordings])
-    share = flagged / np.maximum(frames, 1)
+    share = np.minimum(flagged / np.maximum(frames, 1), 1.0)
     stills = counts.events.sum(axis=1) * speed.seconds_per_still
     clips = flagged * original / speed.frames_per_second
     return OperatingPoint(
