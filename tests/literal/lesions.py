@@ -37,17 +37,13 @@ def flagged(spans):
 
 def fold(ranked, distance=0, source=None, most=None):
     """The ranked list without frames near a kept one, or of the source of a kept one."""
-    kept = []
-    seen = set()
+    kept = []  # ranks
     for rank, frame in enumerate(ranked):
-        if source is not None:
-            if source[rank] in seen:
-                continue
-            seen.add(source[rank])
-        if distance and any(abs(frame - other) <= distance for other in kept):
-            continue
-        kept.append(frame)
-    return kept[:most]
+        near = any(abs(frame - ranked[other]) <= distance for other in kept)
+        alike = source is not None and source[rank] in [source[other] for other in kept]
+        if not near and not alike:
+            kept.append(rank)
+    return [ranked[rank] for rank in kept][:most]
 
 
 def runs(scores, threshold):

@@ -750,28 +750,25 @@ def fold_near_duplicates(
     look alike have. `most` ends the list early.
     """
     frames = np.asarray(ranked, dtype=np.int64)
-    kept = np.arange(frames.size)
-    if source is not None:
-        sources = np.asarray(source)
-        if sources.shape != frames.shape:
-            raise EnteronError(
-                f"{frames.size} ranked frames have {sources.size} sources",
-                "give one source per frame",
-            )
-        kept = np.sort(np.unique(sources, return_index=True)[1])
-    frames = frames[kept]
-    if distance <= 0:
-        return frames[:most]
+    # Without sources every frame is a source of its own.
+    sources = np.arange(frames.size) if source is None else np.asarray(source)
+    if sources.shape != frames.shape:
+        raise EnteronError(
+            f"{frames.size} ranked frames have {sources.size} sources",
+            "give one source per frame",
+        )
     ranks: list[int] = []
     by_number: list[int] = []  # the kept frames, ascending
-    for rank, frame in enumerate(frames.tolist()):
+    seen: set[object] = set()  # their sources
+    for rank, (frame, origin) in enumerate(zip(frames.tolist(), sources.tolist(), strict=True)):
         if len(ranks) == most:
             break
         place = bisect(by_number, frame)
         near_before = place > 0 and frame - by_number[place - 1] <= distance
         near_after = place < len(by_number) and by_number[place] - frame <= distance
-        if not (near_before or near_after):
+        if not (near_before or near_after or origin in seen):
             by_number.insert(place, frame)
+            seen.add(origin)
             ranks.append(rank)
     return frames[ranks]
 
