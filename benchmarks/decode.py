@@ -10,7 +10,7 @@ import numpy as np
 
 from benchmarks._simulation import simulate
 from benchmarks._timing import timed
-from enteron.calibration.calibration import unfitted_thresholds
+from enteron.calibration import unfitted_thresholds
 from enteron.decoding import PRESETS, decode
 from enteron.decoding.evidence import base_rates
 from enteron.labels import COLUMN, FINDINGS, LABELS, REGIONS

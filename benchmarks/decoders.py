@@ -16,7 +16,7 @@ import numpy as np
 
 from benchmarks._decoder_tables import Row, Truth, show
 from benchmarks._simulation import SimulationOptions, simulate
-from enteron.calibration.calibration import Calibration
+from enteron.calibration import Calibration
 from enteron.datasets.label_table import LabelTable, truth_events
 from enteron.datasets.submission import read_events
 from enteron.decoding import PRESETS, DecodedEvent, DecodeOptions, decode

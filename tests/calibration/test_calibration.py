@@ -10,8 +10,7 @@ from scipy.optimize import minimize
 from scipy.special import expit
 from sklearn.metrics import f1_score
 
-from enteron.calibration import Calibration
-from enteron.calibration.calibration import FrameCalibration, calibrated, logit, sigmoid
+from enteron.calibration import Calibration, FrameCalibration, calibrated, logit, sigmoid
 from enteron.errors import ConfigError, LabelError
 from enteron.fitting.frames import (
     CENTRES,

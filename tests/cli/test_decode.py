@@ -6,8 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from enteron.calibration import Calibration, FrameCalibration
-from enteron.calibration.calibration import unfitted_thresholds
+from enteron.calibration import Calibration, FrameCalibration, unfitted_thresholds
 from enteron.cli.decode import decode as decode_command
 from enteron.folders.model import save_calibration
 from enteron.folders.scores import write_scores

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from enteron.calibration.calibration import Calibration, Silence
+from enteron.calibration import Calibration, Silence
 from enteron.decoding.events import DecodedEvent, cut_at_changes, to_annotation
 from enteron.decoding.options import PRESETS, require_fitted
 from enteron.decoding.pipeline import drop_silent, is_worth_emitting, presence_probability

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from enteron.calibration.calibration import Calibration, FrameCalibration, unfitted_thresholds
+from enteron.calibration import Calibration, FrameCalibration, unfitted_thresholds
 from enteron.decoding import PRESETS, decode, preset
 from enteron.decoding.events import edge_confidence
 from enteron.decoding.options import (

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from enteron.labels import COLUMN, LABELS, REGIONS
-from enteron.phantom.sheet import contact_sheet, example_labels, save_sheet
+from enteron.phantom.dataset import contact_sheet, example_labels, save_sheet
 
 
 @pytest.mark.parametrize("label", LABELS)

@@ -82,7 +82,7 @@ def phantom(
             advance(count)
     seconds = time.perf_counter() - start
     if sheet:
-        from enteron.phantom.sheet import save_sheet
+        from enteron.phantom.dataset import save_sheet
 
         save_sheet(out / "sheet.png", seed)
         typer.echo(f"Examples of every label are in {out / 'sheet.png'}.")

@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.ndimage import median_filter, uniform_filter1d
 
-from enteron.calibration.calibration import Calibration, logit, sigmoid
+from enteron.calibration import Calibration, logit, sigmoid
 from enteron.labels import LABELS, REGIONS
 from enteron.priors import Priors
 

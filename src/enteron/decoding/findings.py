@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from enteron.calibration.calibration import Calibration, log_odds, probability
+from enteron.calibration import Calibration, log_odds, probability
 from enteron.decoding.evidence import running_mean_log_odds, running_median
 from enteron.decoding.options import FindingOptions, scaled_rows
 from enteron.labels import COLUMN, FINDINGS

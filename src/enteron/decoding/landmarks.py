@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from enteron.calibration.calibration import probability
+from enteron.calibration import probability
 from enteron.decoding.events import DecodedRun
 from enteron.decoding.options import LandmarkOptions
 from enteron.labels import LANDMARK_BETWEEN

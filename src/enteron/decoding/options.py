@@ -11,7 +11,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from enteron.calibration.calibration import Calibration
+from enteron.calibration import Calibration
 from enteron.errors import ConfigError, nearest
 from enteron.options import Options
 from enteron.types import Scores

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from enteron.calibration.calibration import (
+from enteron.calibration import (
     Calibration,
     FrameCalibration,
     Silence,

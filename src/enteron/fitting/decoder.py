@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from enteron.calibration.calibration import Calibration, EventRule, Silence, calibrated, log_odds
+from enteron.calibration import Calibration, EventRule, Silence, calibrated, log_odds
 from enteron.datasets.label_table import LabelTable, truth_events
 from enteron.decoding import PRESETS, DecodeOptions
 from enteron.decoding.events import to_annotation

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 from scipy.special import expit
 
-from enteron.calibration.calibration import (
+from enteron.calibration import (
     LANDMARK_FLOOR,
     Bin,
     Calibration,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, JsonValue
 
-from enteron.calibration.calibration import Calibration
+from enteron.calibration import Calibration
 from enteron.errors import ConfigError, ModelError
 from enteron.files import write_bytes, write_text
 from enteron.labels import LABELS
@@ -192,8 +192,8 @@ def load_model(folder: Path) -> "tuple[Network, ModelRecord]":
     """Load the network, in evaluation mode, and its record; mismatches are refused by name."""
     import torch
 
+    from enteron.model.backbones import check_weights, read_weights
     from enteron.model.network import Network, empty_backbone
-    from enteron.model.weights import check_weights, read_weights
 
     record = read_record(folder)
     path = folder / WEIGHTS

@@ -18,10 +18,9 @@ from torch import nn
 from enteron.errors import ModelError
 from enteron.labels import LABELS, prompt
 from enteron.model import torchvision_operators
-from enteron.model.backbones import Backbone, make_differential
+from enteron.model.backbones import Backbone, check_weights, make_differential, read_weights
 from enteron.model.options import FEATURES, BackboneSpec
 from enteron.model.preprocessing import Preprocessing
-from enteron.model.weights import check_weights, read_weights
 from enteron.options import make_options
 
 REPOSITORY = "microsoft/BiomedCLIP-PubMedBERT_256-vit_base_patch16_224"

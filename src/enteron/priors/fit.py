@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from enteron.errors import EnteronError, LabelError
 from enteron.labels import COLUMN, FINDINGS, LABELS, LANDMARK_BETWEEN, LANDMARKS, REGIONS
-from enteron.priors import published as galar_figures
 from enteron.priors.statistics import (
     MIN_STANDARD_ERRORS,
     BackSteps,
@@ -29,6 +28,7 @@ from enteron.priors.statistics import (
     PairTable,
     Presence,
     Priors,
+    PublishedDuration,
     Regions,
     Share,
     correlation_to_table,
@@ -40,6 +40,58 @@ from enteron.priors.statistics import (
 )
 from enteron.runs import Runs, runs_of
 from enteron.types import Annotation, Unit
+
+# ---- published figures of all 80 Galar studies, used beside the fitted ones
+
+PUBLISHED_SOURCE: Final = "the published statistics of all 80 Galar studies"
+
+PUBLISHED_STUDIES: Final = 80
+
+_SHOWING: Final = {
+    "mouth": 65,
+    "esophagus": 65,
+    "stomach": 75,
+    "small intestine": 80,
+    "colon": 71,
+    "z-line": 26,
+    "pylorus": 58,
+    "ileocecal valve": 53,
+    "active bleeding": 13,
+    "angiectasia": 41,
+    "blood": 51,
+    "erosion": 45,
+    "erythema": 30,
+    "hematin": 22,
+    "lymphangioectasis": 39,
+    "polyp": 33,
+    "ulcer": 16,
+}
+
+PUBLISHED_PRESENCE: Final = {
+    label: Share(count=count, n=PUBLISHED_STUDIES) for label, count in _SHOWING.items()
+}
+"""Studies that show each label. Shares are published to two decimals; these are the only whole
+numbers of 80 that round to them (stomach: from the published odds of its absence, 0.07)."""
+
+PUBLISHED_DURATIONS: Final = {
+    "mouth": PublishedDuration(n=65, median=45, log_sd=1.6),
+    "esophagus": PublishedDuration(n=65, median=50, log_sd=1.6),
+    "stomach": PublishedDuration(n=75, median=3090, log_sd=1.3),
+    "small intestine": PublishedDuration(n=80, median=39331, log_sd=0.7),
+    "colon": PublishedDuration(n=71, median=19671, log_sd=1.5),
+}
+"""Total time in each region, in original frames."""
+
+PUBLISHED_BACK_STEP_STUDIES: Final = Share(count=10, n=PUBLISHED_STUDIES)
+PUBLISHED_BACK_STEPS: Final = 26
+
+PUBLISHED_LANDMARK_ENDS: Final = {
+    "z-line": Share(count=23, n=26),
+    "pylorus": Share(count=38, n=56),
+    "ileocecal valve": Share(count=33, n=53),
+}
+"""Studies in which the landmark ends the region before it, of those that show both."""
+
 
 BURST_GAP: Final = 100
 """Rows without the finding that end a burst. Gaps spread over all scales from 1 row to
@@ -166,16 +218,14 @@ def fit_presence(
             for region in needs.get(label, ()):
                 possible[:, column] &= present[:, labels.index(region)]
         latent |= correlation_to_table(fit_latent(present[:, columns], possible), group)
-    used = (
-        f"shares: {galar_figures.SOURCE}, with the fitted ones beside them; " if published else ""
-    )
+    used = f"shares: {PUBLISHED_SOURCE}, with the fitted ones beside them; " if published else ""
     return Presence(
         source=f"{used}{'the rest' if published else 'all'}: {source}",
         unit="studies; latent: correlation of the Gaussian variables behind the presences",
         labels={
             label: BestShare(
                 fitted=Share(count=int(present[:, i].sum()), n=len(studies)),
-                published=galar_figures.PRESENCE[label] if published else None,
+                published=PUBLISHED_PRESENCE[label] if published else None,
             )
             for i, label in enumerate(labels)
         },
@@ -190,7 +240,7 @@ def fit_regions(studies: Sequence[ObservedStudy], source: str, published: bool) 
     durations = {
         region: Duration(
             fitted=fit_log_normal(frames[frames[:, i] > 0, i].tolist()),
-            published=galar_figures.DURATIONS[region] if published else None,
+            published=PUBLISHED_DURATIONS[region] if published else None,
         )
         for i, region in enumerate(REGIONS)
     }
@@ -264,16 +314,16 @@ def fit_back_steps(studies: Sequence[ObservedStudy], source: str, published: boo
         studies_with_steps += bool(crossed)
         for region in crossed:
             borders[region] += 1
-    used = f"studies and steps: {galar_figures.SOURCE}; the rest: " if published else ""
+    used = f"studies and steps: {PUBLISHED_SOURCE}; the rest: " if published else ""
     return BackSteps(
         source=used + source,
         unit="studies, steps; shorter, longer: original frames, natural logarithms",
         studies=BestShare(
             fitted=Share(count=studies_with_steps, n=len(studies)),
-            published=galar_figures.BACK_STEP_STUDIES if published else None,
+            published=PUBLISHED_BACK_STEP_STUDIES if published else None,
         ),
         steps=steps,
-        published_steps=galar_figures.BACK_STEPS if published else None,
+        published_steps=PUBLISHED_BACK_STEPS if published else None,
         shorter=fit_log_normal(shorter),
         longer=fit_log_normal(longer),
         early=Share(count=early, n=max(steps, 1)),
@@ -325,7 +375,7 @@ def _fit_landmark(label: str, studies: Sequence[ObservedStudy], published: bool)
         distance=fit_sizes(distances),
         gaps=fit_sizes(gaps),
         others_before=Share(count=others_before, n=max(others, 1)),
-        published_ends=galar_figures.LANDMARK_ENDS[label] if published else None,
+        published_ends=PUBLISHED_LANDMARK_ENDS[label] if published else None,
     )
 
 

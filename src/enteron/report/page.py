@@ -13,7 +13,7 @@ from typing import Any, Final
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from enteron.calibration.calibration import calibrated
+from enteron.calibration import calibrated
 from enteron.files import write_text
 from enteron.folders.reading import Reading, load_reading
 from enteron.labels import COLOURS, LABELS

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from enteron.calibration.calibration import Reliability
+from enteron.calibration import Reliability
 from enteron.labels import COLOURS, LABELS, REGIONS
 from enteron.training.loop import Step, TrainingListener
 from enteron.training.results import CalibratedResults, EpochRecord, History, Validation

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from enteron.calibration.calibration import Calibration, calibrated
+from enteron.calibration import Calibration, calibrated
 from enteron.fitting.frames import LabelledStudy, fit_calibration
 from enteron.labels import COLUMN, FINDINGS, LABELS, REGIONS
 from enteron.metrics.frames import FrameMetrics, frame_metrics
