@@ -481,7 +481,9 @@ class StudyIntervals(Protocol):
 
     def mean(self, values: NDArray[np.floating]) -> Interval | None: ...
 
-    def ratio(self, above: NDArray[np.generic], below: NDArray[np.generic]) -> Interval | None: ...
+    def ratio(
+        self, numerator: NDArray[np.generic], denominator: NDArray[np.generic]
+    ) -> Interval | None: ...
 
 
 @dataclass(frozen=True)
