@@ -54,6 +54,12 @@ def nearest(name: str, names: Iterable[str]) -> str:
     return "use one of " + ", ".join(f"'{choice}'" for choice in choices)
 
 
+def shortened(value: object, most: int = 60) -> str:
+    """A value from a file as a message shows it: quoted, escaped, and cut where it is long."""
+    text = ascii(value)
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
 def quantity(count: int, noun: str, plural: str | None = None) -> str:
     """A count with its noun: '1 study', '2,000 studies'."""
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"

@@ -1,6 +1,5 @@
 """`enteron tune`: calibration and decoder options for a model, from stored scores and truth."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -52,6 +51,7 @@ def tune(
     """
     from enteron.cli.console import RichProgress
     from enteron.datasets.submission import read_truth
+    from enteron.files import json_text
     from enteron.fitting.decoder import FitOptions, Fold, cross_validate, fit_decoder
     from enteron.folders.model import CALIBRATION, save_calibration
     from enteron.metrics.evaluation import evaluate, summarise
@@ -70,7 +70,7 @@ def tune(
         figures[preset] = summarise(evaluate(truths, predictions))
     kappas = [k for fold in fold_results if (k := fold.calibration.kappa) is not None]
     if as_json:
-        typer.echo(json.dumps({"presets": figures, "kappa": kappas, "folds": folds}, indent=1))
+        typer.echo(json_text({"presets": figures, "kappa": kappas, "folds": folds}, indent=1))
     else:
         _show(figures, kappas, len(studies), folds)
     if out is not None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from enteron.datasets.galar import natural_key
 from enteron.errors import LabelError, nearest
-from enteron.files import write_text
+from enteron.files import write_json
 
 PARTS = ("train", "val", "test")
 
@@ -85,7 +85,7 @@ def save_split(split: Split, path: Path) -> None:
         **{part: list(split.part(part)) for part in PARTS},
         "hash": split.hash,
     }
-    write_text(path, json.dumps(content, indent=1) + "\n")
+    write_json(path, content)
 
 
 def load_split(path: Path) -> Split:

@@ -29,7 +29,7 @@ from enteron.datasets.submission import write_submission
 from enteron.decoding import DecodedEvent, DecodeOptions
 from enteron.decoding.events import to_annotation
 from enteron.errors import EnteronError, LabelError, nearest
-from enteron.files import write_text
+from enteron.files import json_text, write_json, write_text
 from enteron.folders.scores import read_scores
 from enteron.labels import LABELS, REGIONS
 from enteron.types import Annotation, FrameAxis, Gap, Scores, Unit, gaps_of
@@ -166,7 +166,7 @@ class RunRecord(_Facts):
     def save(self, folder: Path) -> None:
         """Write run.json, replacing the record of an earlier stage."""
         content = self.model_dump(mode="json")
-        write_text(folder / RUN, json.dumps(content, indent=1, sort_keys=True) + "\n")
+        write_json(folder / RUN, content, sort_keys=True)
 
     @property
     def is_calibrated(self) -> bool | None:
@@ -226,8 +226,8 @@ def write_events(
     """
     folder.mkdir(parents=True, exist_ok=True)
     rows = [_event_row(event, scores) for event in events]
-    head = json.dumps({"study": scores.study, "unit": str(scores.unit)})
-    lines = ",\n".join(json.dumps(row) for row in rows)
+    head = json_text({"study": scores.study, "unit": str(scores.unit)})
+    lines = ",\n".join(json_text(row) for row in rows)
     listed = f"[\n{lines}\n]" if lines else "[]"
     write_text(folder / EVENTS, f'{head[:-1]}, "events": {listed}}}\n')
     write_text(folder / EVENTS_TABLE, _events_csv(rows))

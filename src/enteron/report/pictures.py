@@ -13,7 +13,7 @@ import numpy as np
 
 from enteron.decoding.events import DecodedEvent
 from enteron.errors import EnteronError
-from enteron.files import write_text
+from enteron.files import write_json
 from enteron.folders.reading import event_rows
 from enteron.labels import COLUMN, REGIONS
 from enteron.report.field_of_view import Mask, field_of_view, masked
@@ -156,7 +156,7 @@ def save_pictures(
         "unreadable": [{"frame": n, "reason": reason} for n, reason in saved.unreadable],
         "masked": saved.masked,
     }
-    write_text(pictures / INDEX, json.dumps(index) + "\n")
+    write_json(pictures / INDEX, index, indent=None)
     return saved
 
 
