@@ -179,6 +179,11 @@ class Calibration(Options):
     kappa: Kappa | None = None  # weight of a row in `transit`, if fitted
     low: float | None = Field(default=None, gt=0, le=1)  # lower threshold's share, if fitted
 
+    @property
+    def training_studies(self) -> int:
+        """How many of the fitted studies had trained the model; right calibrations have none."""
+        return 0 if self.fitted_for is None else self.fitted_for.training_studies
+
     @model_validator(mode="after")
     def _require_complete_tables(self) -> "Calibration":
         for label in self.rates:

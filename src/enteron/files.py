@@ -102,7 +102,7 @@ def parse_json_table(text: str) -> dict[str, Any]:
         raise ValueError("has tables too deep in each other") from error
     if not isinstance(table, dict):
         kind = type(table).__name__
-        raise ValueError(f"is not a JSON object: it holds a {kind}")  # noqa: TRY004
+        raise ValueError(f"holds a {kind}, not a JSON object")  # noqa: TRY004
     return table
 
 

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from enteron.datasets.galar import natural_key
-from enteron.errors import LabelError, nearest
-from enteron.files import write_json
+from enteron.errors import LabelError, nearest, shortened
+from enteron.files import failure_reason, read_json_table, write_json
 
 PARTS = ("train", "val", "test")
+_LARGEST_FILE = 20_000_000  # bytes
 
 
 @dataclass(frozen=True)
@@ -90,25 +91,32 @@ def save_split(split: Split, path: Path) -> None:
 
 def load_split(path: Path) -> Split:
     """Read a split; a file that was edited, so that its hash does not match, is refused."""
+    remedy = "make a new one, or copy it again from its source"
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        parts = [tuple(str(study) for study in content[part]) for part in PARTS]
-        split, stored = Split(*parts, rule=str(content["rule"])), content["hash"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        content = read_json_table(path, _LARGEST_FILE)
+    except (OSError, ValueError) as error:
         raise LabelError(
-            f"{path.name} is not a split ({_reason(error)})",
-            "make a new one, or copy it again from its source",
+            f"{path.name} is not a split: it {failure_reason(error)}", remedy
         ) from error
+    for name in (*PARTS, "rule", "hash"):
+        if name not in content:
+            raise LabelError(f"{path.name} is not a split: it has no '{name}'", remedy)
+    for part in PARTS:
+        studies = content[part]
+        if not isinstance(studies, list) or not all(_is_id(study) for study in studies):
+            raise LabelError(
+                f"{path.name} is not a split: '{part}' is not a list of studies", remedy
+            )
+    parts = [tuple(str(study) for study in content[part]) for part in PARTS]
+    split = Split(*parts, rule=str(content["rule"]))
+    stored = content["hash"]
     if split.hash != stored:
         raise LabelError(
-            f"the studies in {path.name} do not match its hash {stored}",
+            f"the studies in {path.name} do not match its hash {shortened(stored)}",
             "restore the file; to change a split make a new one",
         )
     return split
 
 
-def _reason(error: Exception) -> str:
-    """Without the path that an OSError names: a folder's name may be a patient's."""
-    if isinstance(error, OSError):
-        return error.strerror or "it cannot be read"
-    return f"it has no {error}" if isinstance(error, KeyError) else str(error)
+def _is_id(study: object) -> bool:
+    return type(study) in (str, int) and 0 < len(str(study)) <= 500

@@ -84,6 +84,7 @@ class ModelFacts(_Facts):
     trained_on: dict[str, JsonValue] = Field(default_factory=dict)
     results: dict[str, float] = Field(default_factory=dict)
     calibrated: bool | None = None
+    calibrated_on_training: int = 0  # studies of the calibration that had trained the model
     split: str | None = None
 
 
@@ -172,6 +173,18 @@ class RunRecord(_Facts):
     def is_calibrated(self) -> bool | None:
         """Whether the scores were calibrated; None when the run does not tell."""
         return None if self.model is None else self.model.calibrated
+
+    @property
+    def training_note(self) -> str | None:
+        """A sentence where the calibration was fitted on studies that trained the model."""
+        count = 0 if self.model is None else self.model.calibrated_on_training
+        if not count:
+            return None
+        studies = "a study" if count == 1 else f"{count} studies"
+        return (
+            f"the confidence was calibrated on {studies} that had trained the model, so that it is "
+            "too high"
+        )
 
     @property
     def unreadable_frames(self) -> tuple[int, ...]:
@@ -269,14 +282,16 @@ def _event(row: Any, number: int, source: str) -> DecodedEvent:
             None if row.get(name) is None else float(row[name])
             for name in ("score", "onset", "end")
         )
-        start, stop = int(row["start"]), int(row["stop"])
+        start, stop = row["start"], row["stop"]
+        if type(start) is not int or type(stop) is not int:
+            raise EnteronError("start and stop are not whole numbers", "decode the scores again")
         if row.get("region") not in (None, *REGIONS):
             raise LabelError(f"'{row['region']}' is not a region", nearest("", REGIONS))
         return DecodedEvent(start, stop, row["label"], score, row.get("region"), onset, end)
     except EnteronError as error:
         problem = f"{source}, event {number}: {error.problem}"
         raise type(error)(problem, error.remedy) from error
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise EnteronError(
             f"event {number} of {source} is damaged", "decode the scores again"
         ) from error
@@ -494,11 +509,6 @@ def _decoded_scores(path: Path, events: EventsFile, run: RunRecord) -> Scores:
     if scores.unit is not events.unit:
         raise EnteronError(
             f"{path.name} counts in '{scores.unit}', {EVENTS} in '{events.unit}'", MIXED
-        )
-    times = scores.times
-    if times is not None and not (np.isfinite(times).all() and (np.diff(times) >= 0).all()):
-        raise EnteronError(
-            f"the times in {path.name} have holes or go back", "correct the column or leave it out"
         )
     return replace(scores, study=events.study)
 

@@ -52,6 +52,10 @@ def read_scores(path: Path, study: str | None = None, stride: int | None = None)
         numbers, unit = numbers * stride, Unit.FRAME
     values = np.column_stack([_floats(table, columns[label], path.name) for label in LABELS])
     times = _floats(table, columns["time"], path.name) if "time" in columns else None
+    if times is not None and not (np.isfinite(times).all() and (np.diff(times) >= 0).all()):
+        raise EnteronError(
+            f"the times in {path.name} have holes or go back", "correct the column or leave it out"
+        )
     values = values.astype(np.float32)
     axis = FrameAxis(numbers, unit)
     return Scores(name, axis, values, times, metadata.frames_per_row)

@@ -16,6 +16,7 @@ from enteron.model.options import FEATURES, BackboneSpec
 from enteron.model.preprocessing import Preprocessing
 from enteron.model.weights import weights_hash
 
+
 class Backbone(nn.Module):
     """A trunk and its projection to 512 features; together the backbone group (decision 18)."""
 

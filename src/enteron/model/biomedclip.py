@@ -229,7 +229,8 @@ def _text_tower(folder: Path, name: str) -> dict[str, Any]:
     if name in _PUBLISHED_TOWERS:
         return _PUBLISHED_TOWERS[name]
     raise ModelError(
-        f"'{CONFIG}' names the text tower {shortened(Path(name).name)}, whose configuration is missing",
+        f"'{CONFIG}' names the text tower {shortened(Path(name).name)}, whose configuration is "
+        "missing",
         "copy that tower's config.json into the bundle",
     )
 
@@ -237,7 +238,7 @@ def _text_tower(folder: Path, name: str) -> dict[str, Any]:
 def _checked_bert(config: dict[str, Any]) -> dict[str, Any]:
     """The entries of a BERT's configuration that decide its shape, each within its bounds.
 
-    All others are left out: transformers would follow some of them to code outside of this program.
+    All others are left out: transformers would follow some of them to code of the bundle.
     """
     if config.get("model_type") != "bert" or not isinstance(config.get("vocab_size"), int):
         raise ModelError(
