@@ -282,9 +282,7 @@ def _event(row: Any, number: int, source: str) -> DecodedEvent:
             None if row.get(name) is None else float(row[name])
             for name in ("score", "onset", "end")
         )
-        start, stop = row["start"], row["stop"]
-        if type(start) is not int or type(stop) is not int:
-            raise EnteronError("start and stop are not whole numbers", "decode the scores again")
+        start, stop = _whole(row["start"]), _whole(row["stop"])
         if row.get("region") not in (None, *REGIONS):
             raise LabelError(f"'{row['region']}' is not a region", nearest("", REGIONS))
         return DecodedEvent(start, stop, row["label"], score, row.get("region"), onset, end)
@@ -295,6 +293,12 @@ def _event(row: Any, number: int, source: str) -> DecodedEvent:
         raise EnteronError(
             f"event {number} of {source} is damaged", "decode the scores again"
         ) from error
+
+
+def _whole(number: object) -> int:
+    if type(number) is not int:  # 1.5 would be cut, and true would be 1
+        raise TypeError("not a whole number")
+    return number
 
 
 def _event_row(event: DecodedEvent, scores: Scores) -> dict[str, Any]:
