@@ -7,7 +7,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from enteron.errors import ConfigError, nearest
+from enteron.errors import ConfigError, nearest, shortened
 
 
 class Options(BaseModel):
@@ -63,7 +63,9 @@ def make_options(kind: type[OptionsT], table: dict[str, Any], source: str) -> Op
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         *section, name = [str(part) for part in first["loc"]] or ["(whole file)"]
-        where = f"{source}: [{'.'.join(section)}] {name}" if section else f"{source}: {name}"
+        shown = [_shown(part) for part in section]
+        where = f"{source}: [{'.'.join(shown)}] " if section else f"{source}: "
+        where += _shown(name)
         if first["type"] == "extra_forbidden":
             names = sorted(_section(kind, section).model_fields)
             raise ConfigError(f"{where} is not an option", nearest(name, names)) from error
@@ -73,8 +75,14 @@ def make_options(kind: type[OptionsT], table: dict[str, Any], source: str) -> Op
             ) from error
         reason = first["msg"][0].lower() + first["msg"][1:]
         raise ConfigError(
-            f"{where} = {first['input']!r} is not valid", f"the {reason}".removeprefix("the the ")
+            f"{where} = {shortened(first['input'])} is not valid",
+            f"the {reason}".removeprefix("the the "),
         ) from error
+
+
+def _shown(name: str) -> str:
+    """A name from a file as a message shows it; only odd ones are quoted."""
+    return name if name.isprintable() and len(name) <= 60 else shortened(name)
 
 
 def _section(kind: type[Options], path: list[str]) -> type[Options]:

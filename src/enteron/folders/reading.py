@@ -29,7 +29,13 @@ from enteron.datasets.submission import write_submission
 from enteron.decoding import DecodedEvent, DecodeOptions
 from enteron.decoding.events import to_annotation
 from enteron.errors import EnteronError, LabelError, nearest
-from enteron.files import json_text, write_json, write_text
+from enteron.files import (
+    failure_reason,
+    json_text,
+    read_json_table,
+    write_json,
+    write_text,
+)
 from enteron.folders.scores import read_scores
 from enteron.labels import LABELS, REGIONS
 from enteron.types import Annotation, FrameAxis, Gap, Scores, Unit, gaps_of
@@ -227,6 +233,7 @@ def scaling_note(scores: Scores) -> str | None:
 
 # ---- events.json, events.csv, submission.json
 
+_LARGEST_EVENTS = 500_000_000  # bytes of events.json; an event takes about 150
 EVENT_FIELDS = ("label", "start", "stop", "score", "region", "onset", "end", "times")
 
 
@@ -264,9 +271,9 @@ def read_events_file(path: Path) -> EventsFile:
     """Read `events.json`; an invalid event is reported by its number."""
     remedy = "decode the scores again"
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = read_json_table(path, _LARGEST_EVENTS)
     except (OSError, ValueError) as error:
-        raise EnteronError(f"{path.name} cannot be read ({error})", remedy) from error
+        raise EnteronError(f"{path.name} {failure_reason(error)}", remedy) from error
     try:
         study, unit, rows = str(content["study"]), Unit(content["unit"]), list(content["events"])
     except (KeyError, TypeError, ValueError) as error:
