@@ -125,7 +125,7 @@ def test_a_confidence_is_a_probability(score):
         lambda: DecodedEvent(0, 9, "blood", 0.5, None, score),
         lambda: DecodedEvent(0, 9, "blood", 0.5, None, None, score),
     ):
-        with pytest.raises(EnteronError, match=r"event 'blood' at 0 is .*; a confidence lies betw"):
+        with pytest.raises(EnteronError, match=r"event 'blood' at 0 is .*; give a finite score"):
             make()
     assert Event(0, 9, "blood", 1.0000000000000002).score  # a sum of posteriors, rounded
 
@@ -139,7 +139,7 @@ def events_json(folder, **fields) -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"score": 5}, "event 1: the score of event 'blood' at 1 is 5; a confidence"),
+        ({"score": 5}, "event 1: the score of event 'blood' at 1 is 5; give a finite score"),
         ({"score": -1}, "event 1: the score of event 'blood' at 1 is -1"),
         ({"onset": 2}, "event 1: the onset of event 'blood' at 1 is 2"),
         ({"end": NAN}, "NaN"),

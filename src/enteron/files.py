@@ -90,8 +90,17 @@ def read_json_table(path: Path, most_bytes: int) -> dict[str, Any]:
 
 def parse_json_table(text: str) -> dict[str, Any]:
     """The JSON object in a text; ValueError for everything that `read_json_table` refuses in it."""
+    table = parse_json(text)
+    if not isinstance(table, dict):
+        kind = type(table).__name__
+        raise ValueError(f"holds a {kind}, not a JSON object")  # noqa: TRY004
+    return table
+
+
+def parse_json(text: str) -> Any:
+    """The content of any JSON text; ValueError as above."""
     try:
-        table = json.loads(
+        return json.loads(
             text,
             object_pairs_hook=_table_without_duplicates,
             parse_constant=_refuse_constant,
@@ -100,10 +109,6 @@ def parse_json_table(text: str) -> dict[str, Any]:
         )
     except RecursionError as error:
         raise ValueError("has tables too deep in each other") from error
-    if not isinstance(table, dict):
-        kind = type(table).__name__
-        raise ValueError(f"holds a {kind}, not a JSON object")  # noqa: TRY004
-    return table
 
 
 def failure_reason(error: Exception) -> str:

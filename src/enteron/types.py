@@ -4,6 +4,7 @@ Frame ranges are half-open, [start, stop), everywhere inside enteron. The offici
 exist only in `enteron.datasets.submission`.
 """
 
+import hashlib
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -15,10 +16,32 @@ from numpy.typing import NDArray
 
 from enteron.errors import EnteronError, LabelError, UnitError, nearest
 from enteron.labels import COLOURS, COLUMN, LABELS
+from enteron.options import Options, Sha256
 
 if TYPE_CHECKING:
     import polars as pl
     from matplotlib.axes import Axes
+
+
+class StudyFingerprint(Options):
+    """A study by two hashes, either of which recognises it without naming it."""
+
+    id: Sha256
+    """Hash of its id. Ids are short, so that whoever guesses one can confirm it."""
+
+    pictures: Sha256 | None = None
+    """Hash of the pixels of some pictures; None where none of them can be read."""
+
+    def is_of(self, other: "StudyFingerprint") -> bool:
+        """Whether both are of the same study, by its id or by its pictures."""
+        same_pictures = self.pictures is not None and self.pictures == other.pictures
+        return self.id == other.id or same_pictures
+
+
+def study_id_hash(study: str) -> str:
+    """SHA-256 of a study's id."""
+    return hashlib.sha256(f"enteron study {study}".encode(errors="surrogatepass")).hexdigest()
+
 
 STORED_EVERY = 5
 """Original frames per row in most of Galar, where constants counted in rows were chosen."""
@@ -38,7 +61,7 @@ LARGEST_FRAME = 2**53
 def check_confidence(value: float | None, what: str) -> None:
     """Refuse a confidence that is not a probability; rounding may add a last digit."""
     if value is not None and not -_ROUNDING <= value <= 1 + _ROUNDING:  # NaN compares false
-        raise EnteronError(f"{what} is {value:g}", "a confidence lies between 0 and 1")
+        raise EnteronError(f"{what} is {value:g}", "give a finite score from 0 to 1, or none")
 
 
 _ROUNDING = 1e-6

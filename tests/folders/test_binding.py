@@ -35,8 +35,8 @@ from enteron.priors import load_priors, priors_hash, save_priors
 from enteron.reading import Reader
 from enteron.report import write_report
 from enteron.study import open_study
-from enteron.study.fingerprint import study_fingerprint, study_id_hash
-from enteron.types import FrameAxis, Scores
+from enteron.study.fingerprint import study_fingerprint
+from enteron.types import FrameAxis, Scores, study_id_hash
 from tests.decode.making import priors_without
 from tests.making import label_rows, write_frames, write_labels
 from tests.report.making import edit_json, write_folder

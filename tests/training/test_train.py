@@ -15,7 +15,6 @@ from enteron.folders.model import load_model
 from enteron.labels import LABELS
 from enteron.model.backbones import lite_backbone
 from enteron.priors import load_priors, save_priors
-from enteron.study.fingerprint import study_id_hash
 from enteron.training.page import TrainingReport, training_page
 from enteron.training.results import (
     EpochRecord,
@@ -25,6 +24,7 @@ from enteron.training.results import (
     validation_metrics,
 )
 from enteron.training.sampling import Samples, StudySamples
+from enteron.types import study_id_hash
 from tests.making import write_frames, write_labels
 from tests.training.making import some_labels
 from tests.training.model_folders import STUDIES, LookupEncoder, store_features, write_root

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from enteron.types import Annotation, Unit
+from enteron.types import Annotation, Unit, study_id_hash
 
 if TYPE_CHECKING:
     from enteron.fitting.frames import LabelledStudy
@@ -58,7 +58,6 @@ def tune(
     from enteron.folders.model import CALIBRATION
     from enteron.metrics.evaluation import evaluate, summarise
     from enteron.priors import priors_hash
-    from enteron.study.fingerprint import study_id_hash
 
     if out is not None:
         _require_no_model(out)

@@ -26,8 +26,8 @@ from enteron.folders.model import (
 from enteron.labels import COLUMN, LABELS
 from enteron.priors import Priors, load_priors, priors_hash, save_priors
 from enteron.progress import Progress, SilentProgress
-from enteron.study.fingerprint import StudyFingerprint, study_fingerprint, study_id_hash
-from enteron.types import Unit
+from enteron.study.fingerprint import study_fingerprint
+from enteron.types import StudyFingerprint, Unit, study_id_hash
 
 EVERYTHING = "all"
 

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field
 
 from enteron.calibration import Calibration, Count
-from enteron.datasets.splits import Split, load_split
 from enteron.errors import ConfigError, ModelError, shortened
 from enteron.files import (
     failure_reason,
@@ -35,9 +34,10 @@ from enteron.labels import LABELS
 from enteron.model.options import VIT_SIZE, BackboneSpec, ModelOptions
 from enteron.options import Options, Sha256, make_options
 from enteron.priors import Priors, load_priors, priors_hash
-from enteron.study.fingerprint import StudyFingerprint
+from enteron.types import StudyFingerprint
 
 if TYPE_CHECKING:
+    from enteron.datasets.splits import Split
     from enteron.model.network import Network
 
 WEIGHTS = "model.safetensors"
@@ -244,8 +244,10 @@ def _card(record: ModelRecord) -> Card:
 # ---- split.json
 
 
-def model_split(folder: Path, record: ModelRecord) -> Split:
+def model_split(folder: Path, record: ModelRecord) -> "Split":
     """The split of a model folder; another one than the model was trained with is refused."""
+    from enteron.datasets.splits import load_split
+
     split = load_split(folder / SPLIT)
     if record.split_hash is None:
         raise ModelError(

@@ -32,7 +32,7 @@ from enteron.errors import EnteronError, LabelError, nearest
 from enteron.files import (
     failure_reason,
     json_text,
-    read_json_table,
+    parse_json,
     write_json,
     write_text,
 )
@@ -233,7 +233,6 @@ def scaling_note(scores: Scores) -> str | None:
 
 # ---- events.json, events.csv, submission.json
 
-_LARGEST_EVENTS = 500_000_000  # bytes of events.json; an event takes about 150
 EVENT_FIELDS = ("label", "start", "stop", "score", "region", "onset", "end", "times")
 
 
@@ -271,9 +270,12 @@ def read_events_file(path: Path) -> EventsFile:
     """Read `events.json`; an invalid event is reported by its number."""
     remedy = "decode the scores again"
     try:
-        content = read_json_table(path, _LARGEST_EVENTS)
-    except (OSError, ValueError) as error:
+        content = parse_json(path.read_text(encoding="utf-8"))
+    except OSError as error:
         raise EnteronError(f"{path.name} {failure_reason(error)}", remedy) from error
+    except ValueError as error:
+        reason = failure_reason(error)
+        raise EnteronError(f"{path.name} cannot be read: it {reason}", remedy) from error
     try:
         study, unit, rows = str(content["study"]), Unit(content["unit"]), list(content["events"])
     except (KeyError, TypeError, ValueError) as error:

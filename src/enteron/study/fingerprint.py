@@ -8,30 +8,10 @@ import hashlib
 
 import numpy as np
 
-from enteron.options import Options, Sha256
 from enteron.study.study import Study
+from enteron.types import StudyFingerprint, study_id_hash
 
 SAMPLED = 8  # pictures, spread evenly over the study
-
-
-class StudyFingerprint(Options):
-    """A study by two hashes, either of which recognises it."""
-
-    id: Sha256
-    """Hash of its id. Ids are short, so that whoever guesses one can confirm it."""
-
-    pictures: Sha256 | None = None
-    """Hash of the pixels of some pictures; None where none of them can be read."""
-
-    def is_of(self, other: "StudyFingerprint") -> bool:
-        """Whether both are of the same study, by its id or by its pictures."""
-        same_pictures = self.pictures is not None and self.pictures == other.pictures
-        return self.id == other.id or same_pictures
-
-
-def study_id_hash(study: str) -> str:
-    """SHA-256 of a study's id."""
-    return hashlib.sha256(f"enteron study {study}".encode(errors="surrogatepass")).hexdigest()
 
 
 def study_fingerprint(study: Study) -> StudyFingerprint:

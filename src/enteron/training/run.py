@@ -32,7 +32,7 @@ from enteron.labels import LABELS
 from enteron.model.network import Network, start_network
 from enteron.priors import save_priors
 from enteron.progress import Progress, SilentProgress
-from enteron.study.fingerprint import StudyFingerprint, study_fingerprint
+from enteron.study.fingerprint import study_fingerprint
 from enteron.training.augmentation import Augmentation
 from enteron.training.batches import BatchSource
 from enteron.training.distributed import Processes, process_group, training_device
@@ -44,6 +44,7 @@ from enteron.training.pictures import ClipOptions, ClipSource
 from enteron.training.plan import TrainingPlan, is_started, mark_finished, mark_started
 from enteron.training.results import EpochRecord, calibrated_results
 from enteron.training.sampling import Samples, StudySamples, oversampling, sample_weights
+from enteron.types import StudyFingerprint
 
 _TRAINED_PARTS: dict[Regime, str] = {
     "full": "backbone and head",
