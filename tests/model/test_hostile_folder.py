@@ -7,6 +7,7 @@ import socket
 from pathlib import Path
 
 import pytest
+import torch
 
 from enteron.errors import ConfigError, ModelError
 from enteron.folders.model import load_model, read_record, save_model
@@ -267,7 +268,7 @@ def test_code_in_a_configuration_is_left_out(bundle):
     }  # fmt: skip
 
 
-def test_a_tokenizer_that_brings_code_is_refused(bundle, tmp_path, monkeypatch):
+def test_code_that_a_tokenizer_brings_is_not_run(bundle, small, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     path = bundle / "tokenizer_config.json"
     table = json.loads(path.read_text())
@@ -275,6 +276,5 @@ def test_a_tokenizer_that_brings_code_is_refused(bundle, tmp_path, monkeypatch):
     path.unlink()
     path.write_text(json.dumps(table))
     (bundle / "evil.py").write_text("open('sprung', 'w').close()\nclass Evil: pass\n")
-    with pytest.raises(ModelError, match="the bundle's tokenizer cannot be read"):
-        biomedclip(bundle)
+    torch.testing.assert_close(biomedclip(bundle).text, biomedclip(small).text)
     assert not (tmp_path / "sprung").exists()
