@@ -237,15 +237,15 @@ def test_a_file_without_the_right_to_read_it_is_bad_input(
     """
     files("t.json", TRUTH)
     files("p.json", TRUTH)
-    read_text = Path.read_text
+    open_descriptor = os.open
 
     def refused(path, *options, **named):
-        if path.name == "p.json":
+        if Path(path).name == "p.json":
             raise PermissionError(13, "Permission denied", str(path))
-        return read_text(path, *options, **named)
+        return open_descriptor(path, *options, **named)
 
     monkeypatch.setattr(os, "access", lambda path, *_, **__: Path(path).name != "p.json")
-    monkeypatch.setattr(Path, "read_text", refused)
+    monkeypatch.setattr(os, "open", refused)
     monkeypatch.setattr(sys, "argv", ["enteron", *arguments])
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as ended:

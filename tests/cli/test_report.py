@@ -63,7 +63,7 @@ def test_the_folder_of_decode_becomes_a_page(enteron, reading, tmp_path):
     [
         (None, ["nothing"], "'nothing' is not a folder; give the folder of a reading."),
         (None, ["."], "is not a reading: it has no events.json"),
-        ("damage", ["reading"], "events.json cannot be read"),
+        ("damage", ["reading"], "events.json is not JSON"),
         ("mix", ["reading"], "events.json is of study s1, run.json of study s2; the files of two"),
         (None, ["reading", "--truth", "other.json"], "the truth has no study s1, only s9"),
         (None, ["reading", "--truth", "none.json"], "none.json"),

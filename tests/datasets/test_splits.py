@@ -60,7 +60,7 @@ def test_stored_with_a_hash_and_refused_when_edited(tmp_path):
     path.write_text("{}")
     with pytest.raises(LabelError, match="is not a split"):
         load_split(path)
-    with pytest.raises(LabelError, match="is not a split"):
+    with pytest.raises(LabelError, match=r"none\.json cannot be read"):
         load_split(tmp_path / "none.json")
 
 

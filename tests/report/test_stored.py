@@ -25,7 +25,7 @@ def test_a_reading_is_loaded_as_it_was_written(tmp_path):
     [
         (lambda f: (f / "events.json").unlink(), "'r' is not a reading: it has no events.json"),
         (lambda f: (f / "scores.parquet").unlink(), "'r' has no scores.parquet; name the file"),
-        (lambda f: (f / "events.json").write_text("{"), "events.json cannot be read"),
+        (lambda f: (f / "events.json").write_text("{"), "events.json is not JSON"),
         (lambda f: (f / "events.json").write_text("[]"), "has no study, unit and events"),
         (lambda f: edit_json(f / "events.json", unit="hours"), "has no study, unit and events"),
         (lambda f: edit_json(f / "events.json", events=[{}]), "event 1 of events.json is damaged"),
@@ -68,7 +68,7 @@ def test_a_reading_is_loaded_as_it_was_written(tmp_path):
             "the times in scores.parquet have holes",
         ),
         (lambda f: (f / "scores.parquet").write_bytes(b"PAR1"), "scores.parquet cannot be read"),
-        (lambda f: (f / "run.json").write_text("nothing"), "run.json cannot be read"),
+        (lambda f: (f / "run.json").write_text("nothing"), "run.json is not JSON"),
         (lambda f: (f / "run.json").write_text("3"), "run.json is damaged at 'the whole file'"),
         (lambda f: edit_json(f / "run.json", rate="fast"), "run.json is damaged at 'rate'"),
         (lambda f: edit_json(f / "run.json", rate=-1.0), "run.json is damaged at 'rate'"),

@@ -167,7 +167,7 @@ def test_a_file_that_may_not_be_read_is_unreadable(tmp_path):
     (tmp_path / "f1.png").mkdir()  # root may read anything, but nobody can read a folder
     study = open_study(tmp_path)
     assert [frame.image is None for frame in study] == [False, True, False]
-    assert "cannot be opened" in study.unreadable[1]
+    assert "cannot be read" in study.unreadable[1]
 
 
 def test_orientation_tags_do_not_turn_pictures(tmp_path):

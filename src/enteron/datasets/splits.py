@@ -8,7 +8,7 @@ from pathlib import Path
 
 from enteron.datasets.galar import natural_key
 from enteron.errors import LabelError, nearest
-from enteron.files import write_text
+from enteron.files import RECORD_LIMIT, read_json, write_text
 
 PARTS = ("train", "val", "test")
 
@@ -90,25 +90,17 @@ def save_split(split: Split, path: Path) -> None:
 
 def load_split(path: Path) -> Split:
     """Read a split; a file that was edited, so that its hash does not match, is refused."""
+    remedy = "make a new one, or copy it again from its source"
+    content = read_json(path, remedy, limit=RECORD_LIMIT, error=LabelError)
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
         parts = [tuple(str(study) for study in content[part]) for part in PARTS]
         split, stored = Split(*parts, rule=str(content["rule"])), content["hash"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise LabelError(
-            f"{path.name} is not a split ({_reason(error)})",
-            "make a new one, or copy it again from its source",
-        ) from error
+    except (KeyError, TypeError) as error:
+        reason = f"it has no {error}" if isinstance(error, KeyError) else "its parts are no lists"
+        raise LabelError(f"{path.name} is not a split ({reason})", remedy) from error
     if split.hash != stored:
         raise LabelError(
             f"the studies in {path.name} do not match its hash {stored}",
             "restore the file; to change a split make a new one",
         )
     return split
-
-
-def _reason(error: Exception) -> str:
-    """Without the path that an OSError names: a folder's name may be a patient's."""
-    if isinstance(error, OSError):
-        return error.strerror or "it cannot be read"
-    return f"it has no {error}" if isinstance(error, KeyError) else str(error)

@@ -25,11 +25,11 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
 
 from enteron.calibration import FrameCalibration
-from enteron.datasets.submission import write_submission
+from enteron.datasets.submission import MAX_FRAME, write_submission
 from enteron.decoding import DecodedEvent, DecodeOptions
 from enteron.decoding.events import to_annotation
-from enteron.errors import EnteronError, LabelError, nearest
-from enteron.files import write_text
+from enteron.errors import EnteronError, LabelError, nearest, shorten, shown
+from enteron.files import RECORD_LIMIT, make_folder, read_json, write_text
 from enteron.folders.scores import read_scores
 from enteron.labels import LABELS, REGIONS
 from enteron.types import Annotation, FrameAxis, Gap, Scores, Unit, gaps_of
@@ -139,16 +139,11 @@ class RunRecord(_Facts):
     @classmethod
     def load(cls, folder: Path) -> "RunRecord | None":
         """The record of a folder; None where there is no run.json."""
-        try:
-            table = json.loads((folder / RUN).read_text(encoding="utf-8"))
-        except FileNotFoundError:
+        path = folder / RUN
+        if not path.exists():
             return None
-        except (OSError, ValueError) as error:
-            raise EnteronError(
-                f"{RUN} cannot be read ({error})",
-                "delete it and read the study again, or give another folder",
-            ) from error
-        return cls.parse(table)
+        remedy = "delete it and read the study again, or give another folder"
+        return cls.parse(read_json(path, remedy, limit=RECORD_LIMIT))
 
     @classmethod
     def parse(cls, table: object) -> "RunRecord":
@@ -159,7 +154,7 @@ class RunRecord(_Facts):
             first = error.errors(include_url=False)[0]
             where = ".".join(str(part) for part in first["loc"]) or "the whole file"
             raise EnteronError(
-                f"{RUN} is damaged at '{where}' ({first['msg'].lower()})",
+                f"{RUN} is damaged at '{shorten(where)}' ({shorten(first['msg'].lower())})",
                 "run `enteron read` again, or take the field out of the file",
             ) from error
 
@@ -224,7 +219,7 @@ def write_events(
 
     The official file counts frames: where scores only number rows, none is written.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     rows = [_event_row(event, scores) for event in events]
     head = json.dumps({"study": scores.study, "unit": str(scores.unit)})
     lines = ",\n".join(json.dumps(row) for row in rows)
@@ -250,14 +245,13 @@ class EventsFile:
 def read_events_file(path: Path) -> EventsFile:
     """Read `events.json`; an invalid event is reported by its number."""
     remedy = "decode the scores again"
+    content = read_json(path, remedy)
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise EnteronError(f"{path.name} cannot be read ({error})", remedy) from error
-    try:
-        study, unit, rows = str(content["study"]), Unit(content["unit"]), list(content["events"])
+        study, unit, rows = content["study"], Unit(content["unit"]), content["events"]
     except (KeyError, TypeError, ValueError) as error:
         raise EnteronError(f"{path.name} has no study, unit and events", remedy) from error
+    if not (isinstance(study, str) and study and isinstance(rows, list)):
+        raise EnteronError(f"{path.name} names no study, or its events are no list", remedy)
     return EventsFile(
         study, unit, tuple(_event(row, i, path.name) for i, row in enumerate(rows, 1))
     )
@@ -269,17 +263,23 @@ def _event(row: Any, number: int, source: str) -> DecodedEvent:
             None if row.get(name) is None else float(row[name])
             for name in ("score", "onset", "end")
         )
-        start, stop = int(row["start"]), int(row["stop"])
+        start, stop = _frame(row["start"]), _frame(row["stop"])
         if row.get("region") not in (None, *REGIONS):
             raise LabelError(f"'{row['region']}' is not a region", nearest("", REGIONS))
         return DecodedEvent(start, stop, row["label"], score, row.get("region"), onset, end)
     except EnteronError as error:
         problem = f"{source}, event {number}: {error.problem}"
         raise type(error)(problem, error.remedy) from error
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise EnteronError(
             f"event {number} of {source} is damaged", "decode the scores again"
         ) from error
+
+
+def _frame(value: Any) -> int:
+    if type(value) is not int or value > MAX_FRAME + 1:
+        raise LabelError(f"{shown(value)} is not a frame", "give a frame's whole number")
+    return value
 
 
 def _event_row(event: DecodedEvent, scores: Scores) -> dict[str, Any]:

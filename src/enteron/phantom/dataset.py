@@ -29,7 +29,7 @@ from enteron.datasets.galar import write_challenge_file, write_label_table, writ
 from enteron.datasets.label_table import LabelTable, truth_events
 from enteron.datasets.submission import write_submission
 from enteron.errors import EnteronError
-from enteron.files import write_text
+from enteron.files import RECORD_LIMIT, read_json, write_text
 from enteron.labels import COLUMN, FINDINGS, LABELS, LANDMARK_BETWEEN, LANDMARKS, REGIONS
 from enteron.options import Options
 from enteron.phantom.film import Film
@@ -264,12 +264,12 @@ def _claim(root: Path, options: PhantomOptions, priors: Priors) -> None:
 
 
 def _read_manifest(path: Path) -> Manifest:
+    source, remedy = f"{MANIFEST} in '{path.parent.name}'", "give an empty folder"
+    table = read_json(path, remedy, source=source, limit=RECORD_LIMIT)
     try:
-        return Manifest.model_validate_json(path.read_bytes())
-    except (OSError, ValidationError) as error:
-        raise EnteronError(
-            f"{MANIFEST} in '{path.parent.name}' cannot be read", "give an empty folder"
-        ) from error
+        return Manifest.model_validate(table)
+    except ValidationError as error:
+        raise EnteronError(f"{source} cannot be read", remedy) from error
 
 
 def _require_same(

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic import AfterValidator, Field, model_validator
 
 from enteron.errors import ConfigError
-from enteron.files import write_text
+from enteron.files import RECORD_LIMIT, read_text, write_text
 from enteron.labels import FINDINGS, LABELS, LANDMARKS, REGIONS
 from enteron.options import Options, parse_json_options
 from enteron.runs import Runs
@@ -467,13 +467,13 @@ def load_priors(path: Path | None = None) -> Priors:
         text = resources.files("enteron").joinpath(PACKAGED).read_text(encoding="utf-8")
     else:
         name = path.name
-        try:
-            text = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(
-                f"priors {name} cannot be read ({error})",
-                "make them with `enteron priors fit`, or give no file to use the packaged ones",
-            ) from error
+        text = read_text(
+            path,
+            RECORD_LIMIT,
+            "make them with `enteron priors fit`, or give no file to use the packaged ones",
+            source=f"priors {name}",
+            error=ConfigError,
+        )
     return parse_json_options(Priors, text, name, "make it again with `enteron priors fit`")
 
 

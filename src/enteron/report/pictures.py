@@ -6,19 +6,19 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import cv2
 import numpy as np
 
 from enteron.decoding.events import DecodedEvent
 from enteron.errors import EnteronError
-from enteron.files import write_text
+from enteron.files import RECORD_LIMIT, make_inner_folder, read_json, write_bytes, write_text
 from enteron.folders.reading import event_rows
 from enteron.labels import COLUMN, REGIONS
 from enteron.report.field_of_view import Mask, field_of_view, masked
 from enteron.study import Study
-from enteron.study.picture import UnreadablePictureError, decode_picture
+from enteron.study.picture import UnreadablePictureError, decode_picture, read_picture
 from enteron.study.study import RGB
 from enteron.types import Scores
 
@@ -122,7 +122,7 @@ def save_pictures(
     frames = choice.frames
     if _are_saved(pictures, study.id, frames, mask_text):
         return read_index(pictures)
-    pictures.mkdir(parents=True, exist_ok=True)
+    make_inner_folder(pictures)
     (pictures / INDEX).unlink(missing_ok=True)
     packed: dict[int, bytes] = {}
     unreadable: list[tuple[int, str]] = []
@@ -146,9 +146,9 @@ def save_pictures(
             if image.shape not in masks:
                 masks[image.shape] = field_of_view(samples.get(image.shape) or [image])
             image = masked(image, masks[image.shape])
-        # Not atomic one by one, which would wait for the disk hundreds of times: pictures count
-        # as saved only once the index is there, and that is written last.
-        (pictures / picture_name(number)).write_bytes(encode_jpeg(image))
+        # Waiting for the disk hundreds of times would take long: pictures count as saved only
+        # once the index is there, and that is written last.
+        write_bytes(pictures / picture_name(number), encode_jpeg(image), sync=False)
     saved = SavedPictures(tuple(packed), tuple(unreadable), mask_text)
     index = {
         "study": study.id,
@@ -162,33 +162,32 @@ def save_pictures(
 
 def read_index(pictures: Path) -> SavedPictures:
     """What the folder `pictures` holds; nothing when it has no index."""
+    if not (pictures / INDEX).exists():
+        return SavedPictures()
+    remedy = f"delete the folder '{PICTURES}' and read the study again"
+    source = f"{PICTURES}/{INDEX}"
+    index = read_json(pictures / INDEX, remedy, source=source, limit=RECORD_LIMIT)
     try:
-        index: dict[str, Any] = json.loads((pictures / INDEX).read_text(encoding="utf-8"))
         return SavedPictures(
             tuple(int(number) for number in index["frames"]),
             tuple((int(row["frame"]), str(row["reason"])) for row in index["unreadable"]),
             bool(index["masked"]),
         )
-    except FileNotFoundError:
-        return SavedPictures()
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise EnteronError(
-            f"{PICTURES}/{INDEX} is damaged",
-            f"delete the folder '{PICTURES}' and read the study again",
-        ) from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise EnteronError(f"{PICTURES}/{INDEX} is damaged", remedy) from error
 
 
 def _are_saved(pictures: Path, study: str, frames: tuple[int, ...], mask_text: bool) -> bool:
     """Whether exactly these pictures are in the folder already."""
     try:
-        index = json.loads((pictures / INDEX).read_text(encoding="utf-8"))
+        index = read_json(pictures / INDEX, limit=RECORD_LIMIT)
         unreadable = {int(row["frame"]) for row in index["unreadable"]}
         return (
             (index["study"], index["masked"]) == (study, mask_text)
             and {*index["frames"], *unreadable} == set(frames)
             and all((pictures / picture_name(number)).is_file() for number in index["frames"])
         )
-    except (OSError, ValueError, KeyError, TypeError):
+    except (EnteronError, OSError, ValueError, KeyError, TypeError):
         return False
 
 
@@ -289,7 +288,7 @@ def load_album(
             continue
         try:
             data, height, width = _shown(path, masks)
-        except (OSError, UnreadablePictureError) as error:
+        except UnreadablePictureError as error:
             unreadable[frame] = str(error)
             continue
         uri = "data:image/jpeg;base64," + b64encode(data).decode()
@@ -303,7 +302,7 @@ def load_album(
 
 def _shown(path: Path, masks: dict[Shape, Mask]) -> tuple[bytes, int, int]:
     """A JPEG as it may be shown, height and width; decoded, so that a damaged one is noticed."""
-    data = path.read_bytes()
+    data = read_picture(path)
     image = decode_picture(data)
     if image.shape in masks:
         data = encode_jpeg(masked(image, masks[image.shape]))
@@ -315,8 +314,8 @@ def _masks_of_saved(folder: Path) -> dict[Shape, Mask]:
     by_shape: dict[Shape, list[RGB]] = defaultdict(list)
     for path in sorted(folder.glob("frame_*.jpg")):
         try:
-            image = decode_picture(path.read_bytes())
-        except (OSError, UnreadablePictureError):
+            image = decode_picture(read_picture(path))
+        except UnreadablePictureError:
             continue  # reported by `load_album` if it is to be shown
         if len(by_shape[image.shape]) < SAMPLES:
             by_shape[image.shape].append(image)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from enteron.errors import StudyError
-from enteron.study.picture import UnreadablePictureError, decode_picture
+from enteron.study.picture import UnreadablePictureError, decode_picture, read_picture
 from enteron.study.study import RGB, Frame, Study, read_folder_metadata
 from enteron.types import FrameAxis
 
@@ -45,11 +45,9 @@ class FrameFolder(Study):
         image: RGB | None = None
         problem: str | None = None
         try:
-            image = decode_picture((self._path / self._names[row]).read_bytes())
+            image = decode_picture(read_picture(self._path / self._names[row]))
         except UnreadablePictureError as error:
             problem = str(error)
-        except OSError as error:
-            problem = f"the file cannot be opened: {error.strerror}"
         return Frame(int(self.numbers[row]), self._time(row), image, problem)
 
 

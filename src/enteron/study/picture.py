@@ -1,10 +1,13 @@
 """PNG and JPEG files: decoded to RGB, or refused with the reason; and PNG files written."""
 
 import zlib
+from pathlib import Path
 
 import cv2
 import numpy as np
 
+from enteron.errors import EnteronError
+from enteron.files import PICTURE_LIMIT, read_bytes
 from enteron.study.study import RGB
 
 # Capsules deliver at most 576 x 576 pixels. A file that claims more than this is damaged or an
@@ -18,6 +21,14 @@ _JPEG_SIZE_MARKERS = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 
 class UnreadablePictureError(ValueError):
     """Why an image cannot be decoded, in a few words."""
+
+
+def read_picture(path: Path) -> bytes:
+    """The bytes of a picture's file; whatever prevents that makes the picture unreadable."""
+    try:
+        return read_bytes(path, PICTURE_LIMIT, "", source="the file")
+    except EnteronError as error:
+        raise UnreadablePictureError(error.problem) from error
 
 
 def decode_picture(data: bytes) -> RGB:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from enteron.errors import ConfigError, StudyError
+from enteron.files import RECORD_LIMIT, read_text
 from enteron.options import Options, parse_json_options
 from enteron.types import FrameAxis
 
@@ -45,16 +46,11 @@ class StudyMetadata(Options):
 
 def read_folder_metadata(folder: Path, study_id: str) -> StudyMetadata:
     """The metadata in a folder of frames; empty where there is no such file."""
-    try:
-        text = (folder / METADATA_FILE).read_text(encoding="utf-8")
-    except FileNotFoundError:
+    path, source = folder / METADATA_FILE, f"{METADATA_FILE} of study {study_id}"
+    if not path.exists():
         return StudyMetadata()
-    except (OSError, UnicodeDecodeError) as error:
-        raise StudyError(
-            f"{METADATA_FILE} of study {study_id} cannot be read ({error})",
-            "correct the file, or remove it",
-        ) from error
-    return _parse(text, f"{METADATA_FILE} of study {study_id}")
+    remedy = "correct the file, or remove it"
+    return _parse(read_text(path, RECORD_LIMIT, remedy, source=source, error=StudyError), source)
 
 
 def read_comment_metadata(comment: str | None, study_id: str) -> StudyMetadata:

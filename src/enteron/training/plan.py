@@ -12,7 +12,7 @@ from pathlib import Path
 from enteron.datasets.galar import Entry, find_studies
 from enteron.datasets.splits import Split, load_split, save_split, seeded_split
 from enteron.errors import LabelError, StudyError, TrainingError
-from enteron.files import write_text
+from enteron.files import RECORD_LIMIT, read_text, write_text
 from enteron.folders.model import (
     CHECKPOINT,
     FEATURES,
@@ -215,10 +215,8 @@ def mark_started(plan: TrainingPlan) -> None:
 def load_started(out: Path) -> tuple[TrainingOptions, Split]:
     """Options and split of a started training."""
     remedy = "train again into another folder"
-    try:
-        text = (out / CHECKPOINT / TRAINING_OPTIONS).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise TrainingError(f"'{TRAINING_OPTIONS}' cannot be read ({error})", remedy) from error
+    path = out / CHECKPOINT / TRAINING_OPTIONS
+    text = read_text(path, RECORD_LIMIT, remedy, source=f"'{path.name}'", error=TrainingError)
     options = parse_json_options(TrainingOptions, text, TRAINING_OPTIONS, remedy)
     return options, load_split(out / SPLIT)
 
