@@ -9,21 +9,29 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from enteron.datasets.csv_table import read_csv_table
 from enteron.datasets.label_table import (
     Join,
     LabelTable,
     join_labels,
-    read_failure,
     read_label_table,
     require_fit,
 )
-from enteron.errors import LabelError, StudyError
-from enteron.files import write_bytes, write_text
+from enteron.errors import LabelError, StudyError, shorten
+from enteron.files import (
+    CSV_LIMIT,
+    RECORD_LIMIT,
+    open_file,
+    read_text,
+    write_bytes,
+    write_text,
+)
 from enteron.labels import COLUMN, LABELS, REGIONS
 from enteron.study import VIDEO_SUFFIXES, open_study
 from enteron.study.folder import frame_number, is_image_name
@@ -44,6 +52,7 @@ COLUMNS = (
 TECHNICAL = ("bubbles", "dirt", "no view", "reduced view", "good view")
 OUTSIDE = tuple(name for name in COLUMNS if name not in {*LABELS, "index", "section", "frame"})
 
+_AGE_CELL = re.compile(r"[0-9]{1,3}(\.[0-9]*)?", re.ASCII)
 _UPDATED_LABELS = re.compile(r"(?P<date>\d{8})_labels_updated", re.IGNORECASE)
 _MAX_DEPTH = 5  # root / archive / the archive's own folder / study, and one more
 
@@ -63,7 +72,7 @@ def study_id(name: str) -> str:
 def natural_key(name: str) -> list[tuple[int, int, str]]:
     """Sorting key that puts '9' before '10'."""
     parts = re.split(r"(\d+)", name)
-    return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in parts if part]
+    return [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in parts if part]
 
 
 # ---- Metadata
@@ -89,17 +98,11 @@ class Metadata:
 
 def read_metadata(path: Path) -> dict[str, Metadata]:
     """Read metadata by study id. Stray blanks in headers and cells are dropped."""
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise LabelError(
-            f"{path.name} cannot be read ({read_failure(error)})",
-            "give a CSV file in UTF-8 that you may read",
-        ) from error
-    lines = text.splitlines()
+    remedy = "give a CSV file in UTF-8 that you may read"
+    lines = read_text(path, RECORD_LIMIT, remedy, error=LabelError).splitlines()
     separator = ";" if lines and lines[0].count(";") > lines[0].count(",") else ","
     metadata: dict[str, Metadata] = {}
-    for number, cells in enumerate(csv.DictReader(lines, delimiter=separator), start=2):
+    for number, cells in enumerate(_dict_rows(lines, separator, path.name), start=2):
         row = {k.strip().lower(): (v or "").strip() for k, v in cells.items() if isinstance(k, str)}
         if _NAME not in row or _SYSTEM not in row:
             raise LabelError(
@@ -118,9 +121,18 @@ def read_metadata(path: Path) -> dict[str, Metadata]:
             study,
             row[_SYSTEM],
             row.get(_GENDER) or None,
-            int(float(age)) if age.replace(".", "", 1).isdigit() else None,
+            int(float(age)) if _AGE_CELL.fullmatch(age) else None,
         )
     return metadata
+
+
+def _dict_rows(lines: list[str], separator: str, source: str) -> Iterator[dict[str | Any, Any]]:
+    try:
+        yield from csv.DictReader(lines, delimiter=separator)
+    except csv.Error as error:  # a cell of more than 128 kB
+        raise LabelError(
+            f"{source} is not a table ({error})", "give a CSV file with a row per study"
+        ) from error
 
 
 # ---- Studies of a data root
@@ -254,7 +266,8 @@ def _is_csv(name: str) -> bool:
 
 
 def _is_challenge_file(path: Path) -> bool:
-    with path.open("rb") as file:
+    remedy = "move it out of the folder"
+    with open_file(path, CSV_LIMIT, remedy, error=LabelError) as file:
         return file.read(64).lstrip(b"\xef\xbb\xbf").startswith(FRAME_FILE.encode())
 
 
@@ -281,21 +294,18 @@ class ChallengeFile:
 def read_challenge_file(path: Path) -> ChallengeFile:
     """Read a test study's CSV. Its label cells must be empty: filled ones would not be used."""
     study = path.stem
-    try:
-        table = pl.read_csv(path, separator=";", infer_schema=False)
-    except (OSError, pl.exceptions.PolarsError) as error:
-        reason = read_failure(error) if isinstance(error, OSError) else str(error).splitlines()[0]
+    source = f"the test file of study {study}"
+    remedy = "give the challenge's own CSV, separated by semicolons"
+    file = read_csv_table(path, remedy, source=source, separator=";")
+    first, *others = file.header or ("",)
+    if first != FRAME_FILE:
         raise LabelError(
-            f"the test file of study {study} cannot be read ({reason})",
-            "give the challenge's own CSV, separated by semicolons",
-        ) from error
-    table = table.rename({name: name.strip() for name in table.columns})
-    if table.columns[:1] != [FRAME_FILE]:
-        raise LabelError(
-            f"the test file of study {study} starts with '{table.columns[0]}'",
+            f"{source} starts with '{shorten(first)}'",
             f"its first column is {FRAME_FILE}, and semicolons separate the columns",
         )
-    columns = tuple(table.columns[1:])
+    if len(set(others)) < len(others):
+        raise LabelError(f"{source} has two columns of one name", remedy)
+    table, columns = file.text(file.header), tuple(others)
     filled = table.select(pl.col(columns).str.strip_chars().fill_null("") != "")
     for name in columns:
         if filled[name].any():
@@ -309,7 +319,7 @@ def read_challenge_file(path: Path) -> ChallengeFile:
         number = frame_number(Path(name or "").name)
         if number is None:
             raise LabelError(
-                f"the test file of study {study}, line {row + 2}: '{name}' is no frame's file name",
+                f"{source}, line {row + 2}: '{shorten(name or '')}' is no frame's file name",
                 "frames are named like frame_0000049.png",
             )
         numbers.append(number)
