@@ -52,6 +52,8 @@ def fail_with(error: BaseException, arguments: list[str]) -> NoReturn:
     if isinstance(error, EnteronError):
         fail(str(error))
     if isinstance(error, OSError) and error.errno is not None:
+        if _was_printing(error):
+            _end_output(error)
         fail(_system_sentence(error, arguments))
     stage = _stage(error)
     command = _command(arguments)
@@ -69,19 +71,26 @@ def flush_output() -> None:
     """Flush standard output; a closed pipe is no failure, a full disk is one."""
     try:
         sys.stdout.flush()
-    except BrokenPipeError:
-        _drop_output()
     except OSError as error:
-        _drop_output()
-        fail(
-            f"the output cannot be written ({error.strerror}); free some disk space, or send it "
-            "elsewhere."
-        )
+        _end_output(error)
 
 
-def _drop_output() -> None:
-    """Nothing more can be written there; Python would try again at its end."""
+def _was_printing(error: OSError) -> bool:
+    """Whether standard output failed: commands and what prints for them write no other file."""
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    name = _code_name(frame.f_code.co_filename)
+    return error.filename is None and name.startswith(("enteron/cli/", "rich/", "typer/"))
+
+
+def _end_output(error: OSError) -> NoReturn:
+    # Nothing more can be written there, and Python would try again at its end.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if isinstance(error, BrokenPipeError):  # `enteron … | head` has seen enough
+        sys.exit(1)
+    fail(
+        f"the output cannot be written ({error.strerror}); free some disk space, or send it "
+        "elsewhere."
+    )
 
 
 def _command(arguments: list[str]) -> str:
