@@ -88,7 +88,7 @@ def decode(
     from enteron.decoding import decode as decode_scores
     from enteron.decoding import preset
     from enteron.errors import EnteronError
-    from enteron.folders.model import load_calibration
+    from enteron.folders.model import decoding_priors, load_calibration
     from enteron.folders.scores import read_scores
 
     if model is not None and calibration is not None:
@@ -99,6 +99,7 @@ def decode(
         options = preset(options)
     if model is not None:
         calibration = load_calibration(Path(model))
+        priors = decoding_priors(calibration, Path(model), priors)
     return decode_scores(scores, options, priors, calibration)  # pyright: ignore[reportArgumentType]
 
 

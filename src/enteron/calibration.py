@@ -5,7 +5,7 @@ did not train the model; decoding applies it.
 """
 
 import math
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from enteron.errors import ConfigError
 from enteron.labels import FINDINGS, LABELS, LANDMARKS
-from enteron.options import Options
+from enteron.options import Options, Sha256
 from enteron.types import Scores
 
 UNFITTED_THRESHOLD = 0.5
@@ -31,7 +31,23 @@ def _require_every_label(table: dict[str, object]) -> dict[str, object]:
 
 
 EveryLabel = AfterValidator(_require_every_label)
+
+# Bounds of what a file may ask for. They lie far outside of what any fit gives, and inside of what
+# the arithmetic of decoding holds: a value beyond them was not fitted by enteron.
+TEMPERATURES: Final = (0.05, 20.0)  # fits search 0.2 to 5, the paper 0.5 to 2
+LARGEST_BIAS: Final = 50.0  # log-odds; those of scores end at 13.8
+LARGEST_COEFFICIENT: Final = 1000.0  # intercept or slope of a logistic curve over log-odds
+LARGEST_KAPPA: Final = 100.0
+LARGEST_WINDOW: Final = 10_001  # rows of smoothing; the longest that is fitted has about 100
+LARGEST_COUNT: Final = 10**12  # of studies, rows or frames
+_ROUNDING = 1e-9  # a mean of probabilities may exceed 1 in its last digits
+
 Threshold = Annotated[float, Field(gt=0, le=1)]
+MeanShare = Annotated[float, Field(ge=0, le=1 + _ROUNDING)]
+Bias = Annotated[float, Field(ge=-LARGEST_BIAS, le=LARGEST_BIAS)]
+Coefficient = Annotated[float, Field(ge=-LARGEST_COEFFICIENT, le=LARGEST_COEFFICIENT)]
+Kappa = Annotated[float, Field(ge=1e-6, le=LARGEST_KAPPA)]
+Count = Annotated[int, Field(ge=0, le=LARGEST_COUNT)]
 Thresholds = Annotated[dict[str, Threshold | None], EveryLabel]
 """A label's threshold; None when it is never emitted (decision 21)."""
 
@@ -49,26 +65,26 @@ def no_bias() -> dict[str, float]:
 class Bin(Options):
     """Frames whose score fell between two values."""
 
-    low: float
-    high: float
-    count: int = Field(ge=0)
-    score: float  # mean score in the bin
-    share: float  # share of positives in the bin
+    low: MeanShare
+    high: MeanShare
+    count: Count
+    score: MeanShare  # mean score in the bin
+    share: MeanShare  # share of positives in the bin
 
 
 class Reliability(Options):
     """How well scores agree with frequencies, over all labels."""
 
-    ece: float = Field(ge=0)  # expected calibration error: mean |score - share|, by count
-    bins: tuple[Bin, ...]
+    ece: MeanShare  # expected calibration error: mean |score - share|, by count
+    bins: tuple[Bin, ...] = Field(max_length=1000)
 
 
 class FrameCalibration(Options):
     """Probability = sigmoid(logit(score) / temperature + bias), then one threshold per label."""
 
-    temperature: float = Field(default=1.0, gt=0)
+    temperature: float = Field(default=1.0, ge=TEMPERATURES[0], le=TEMPERATURES[1])
 
-    bias: Annotated[dict[str, float], EveryLabel] = Field(default_factory=no_bias)
+    bias: Annotated[dict[str, Bias], EveryLabel] = Field(default_factory=no_bias)
     """Added to the log-odds of each label; 0 in the paper. It undoes the change of base rates by
     balanced sampling."""
 
@@ -97,9 +113,10 @@ class EventRule(Options):
 
     threshold: Threshold | None  # by F1 of events; None: never emitted
     clinical: Threshold | None  # within the false-alarm budget; None: costs more than it finds
-    window: int = Field(ge=1)  # rows of smoothing that go with `clinical`; odd
-    intercept: float  # log-odds that an event is true = intercept + slope * log-odds of its peak
-    slope: float
+    window: int = Field(ge=1, le=LARGEST_WINDOW)  # rows of smoothing with `clinical`; odd
+    # Log-odds that an event is true = intercept + slope * log-odds of its peak.
+    intercept: Coefficient
+    slope: Coefficient
 
 
 class Silence(Options):
@@ -107,16 +124,50 @@ class Silence(Options):
 
     presence: float = Field(gt=0, lt=1)  # share of held-out studies that show the label
     expected_ap: float = Field(ge=0, le=1)  # mean AP at 0.5 over those studies
-    intercept: float  # log-odds of presence = intercept + slope * log-odds of the best event
-    slope: float
+    # Log-odds of presence = intercept + slope * log-odds of the best event.
+    intercept: Coefficient
+    slope: Coefficient
+
+
+class FittedFor(Options):
+    """What a calibration was fitted for and on, as hashes: no name of a study is stored."""
+
+    origin: Literal["model", "scores"]
+    """`model`: by `enteron calibrate`, for the model of the folder. `scores`: by `enteron tune`, on
+    scores of a model that enteron does not know."""
+
+    weights: Sha256 | None = None
+    """SHA-256 of the model's weights; None for scores."""
+
+    settings: Sha256 | None = None
+    """Hash of the model's options and backbone, on which scores depend as well."""
+
+    split: str | None = Field(default=None, pattern="^[0-9a-f]{16,64}$")
+    """Hash of the model's split into training, validation and test studies."""
+
+    priors: Sha256
+    """Hash of the priors that the fit decoded with; decoding with others is refused."""
+
+    study_ids: tuple[Sha256, ...] = Field(default=(), max_length=100_000)
+    """Hashes of the ids of the studies in the fit, sorted."""
+
+    training_studies: Count = 0
+    """How many of those studies trained the model: confidences are then too high."""
+
+    @model_validator(mode="after")
+    def _require_model(self) -> "FittedFor":
+        if (self.origin == "model") != (self.weights is not None and self.settings is not None):
+            raise ValueError("weights and settings belong to the origin 'model', and to it only")
+        return self
 
 
 class Calibration(Options):
     """Everything fitted on held-out studies of one model."""
 
     version: Literal[1] = 1
-    studies: int = Field(default=0, ge=0)  # in the fit; 0: not fitted
-    rows: int = Field(default=0, ge=0)
+    fitted_for: FittedFor | None = None  # None: not fitted, or by a version before 0.2
+    studies: Count = 0  # in the fit; 0: not fitted
+    rows: Count = 0
     rates: dict[str, Annotated[float, Field(gt=0, lt=1)]] = Field(default_factory=dict)
     """Share of the fitted rows that show each label, for labels that they show at all: the base
     rates that calibrated probabilities contain."""
@@ -124,12 +175,20 @@ class Calibration(Options):
     likelihood: FrameCalibration = FrameCalibration()  # temperature and bias by likelihood
     events: dict[str, EventRule] = Field(default_factory=dict)  # of findings; empty: not fitted
     silence: dict[str, Silence] = Field(default_factory=dict)  # of every label; empty: not fitted
-    budget: float | None = Field(default=None, gt=0)  # false alarms per hour behind `clinical`
-    kappa: float | None = Field(default=None, gt=0)  # weight of a row in `transit`, if fitted
+    budget: float | None = Field(default=None, gt=0, le=1000)  # false alarms/h behind `clinical`
+    kappa: Kappa | None = None  # weight of a row in `transit`, if fitted
     low: float | None = Field(default=None, gt=0, le=1)  # lower threshold's share, if fitted
+
+    @property
+    def training_studies(self) -> int:
+        """How many of the fitted studies had trained the model; right calibrations have none."""
+        return 0 if self.fitted_for is None else self.fitted_for.training_studies
 
     @model_validator(mode="after")
     def _require_complete_tables(self) -> "Calibration":
+        for label in self.rates:
+            if label not in LABELS:
+                raise ValueError(f"rates names '{label}', which is not one of the 17 labels")
         for name, table, labels in (
             ("events", self.events, FINDINGS),
             ("silence", self.silence, LABELS),

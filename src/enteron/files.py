@@ -154,6 +154,22 @@ def read_json(
     return parse_json(text, source, remedy, error=error)
 
 
+def read_json_object(
+    path: Path,
+    remedy: str,
+    *,
+    source: str | None = None,
+    limit: int = RECORD_LIMIT,
+    error: type[EnteronError] = EnteronError,
+) -> dict[str, Any]:
+    """The object of a JSON file."""
+    source = path.name if source is None else source
+    table = read_json(path, remedy, source=source, limit=limit, error=error)
+    if not isinstance(table, dict):
+        raise error(f"{source} holds a {type(table).__name__}, not a JSON object", remedy)
+    return table
+
+
 def _file_type(mode: int) -> str:
     kinds = {
         stat.S_IFDIR: "it is a folder",
@@ -393,6 +409,35 @@ def write_bytes(path: Path, content: bytes, *, sync: bool = True) -> None:
 def write_text(path: Path, text: str) -> None:
     """Write a text file atomically, in UTF-8."""
     write_bytes(path, text.encode())
+
+
+def write_json(
+    path: Path, content: object, *, indent: int | None = 1, sort_keys: bool = False
+) -> None:
+    """Write a JSON file atomically."""
+    write_text(path, json_text(content, indent=indent, sort_keys=sort_keys) + "\n")
+
+
+def json_text(
+    content: object,
+    *,
+    indent: int | None = None,
+    sort_keys: bool = False,
+    separators: tuple[str, str] | None = None,
+) -> str:
+    """JSON as its standard defines it. All JSON that leaves enteron is made here.
+
+    The standard has neither NaN nor infinity: they are refused, and nothing is written.
+    """
+    try:
+        return json.dumps(
+            content, indent=indent, sort_keys=sort_keys, separators=separators, allow_nan=False
+        )
+    except ValueError as error:
+        raise EnteronError(
+            "a result contains a number that is not finite, which JSON cannot hold",
+            "check the input for NaN and infinity; if it has none, report this as a mistake",
+        ) from error
 
 
 def _umask() -> int:

@@ -2,9 +2,9 @@
 
 import tomllib
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from enteron.errors import ConfigError, nearest, shorten, shown
 from enteron.files import INT64, MAX_DEPTH, TOML_LIMIT, parse_json, read_text
@@ -19,6 +19,9 @@ class Options(BaseModel):
 
 
 OptionsT = TypeVar("OptionsT", bound=Options)
+
+Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+"""A SHA-256 in hexadecimal digits."""
 
 
 def load_options(kind: type[OptionsT], path: Path) -> OptionsT:

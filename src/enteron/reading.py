@@ -24,9 +24,9 @@ from enteron.errors import StudyError
 from enteron.folders.label_studio import write_label_studio
 from enteron.folders.model import (
     CALIBRATION,
+    decoding_priors,
     load_calibration,
     load_model,
-    model_priors,
     read_record,
 )
 from enteron.folders.reading import (
@@ -142,7 +142,7 @@ class Reader:
         read_record(model)  # report what is wrong with the folder before loading the weights
         calibrated = (model / CALIBRATION).exists()
         self.calibration: Calibration | None = load_calibration(model) if calibrated else None
-        self.priors = model_priors(model)
+        self.priors = decoding_priors(self.calibration or Calibration(), model)
         # Refuse a preset that was never fitted now, not after hours of encoding.
         require_fitted(self.decoding, self.calibration or Calibration())
         loaded = load_model(model)
@@ -316,6 +316,7 @@ class _ReadingRun:
                 trained_on=reader.record.training,
                 results=reader.record.results,
                 calibrated=reader.calibration is not None,
+                calibrated_on_training=(reader.calibration or Calibration()).training_studies,
                 split=reader.record.split_hash,
             ),
             runtime=RuntimeFacts(

@@ -4,7 +4,6 @@ Frame ranges are half-open, [start, stop), everywhere inside enteron. The offici
 exist only in `enteron.datasets.submission`.
 """
 
-import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -32,11 +31,24 @@ class Unit(StrEnum):
     INDEX = "index"  # the row number of the label file
 
 
+LARGEST_FRAME = 2**53
+"""Frame numbers stay below it: whole numbers that every reader of JSON holds exactly."""
+
+
+def check_confidence(value: float | None, what: str) -> None:
+    """Refuse a confidence that is not a probability; rounding may add a last digit."""
+    if value is not None and not -_ROUNDING <= value <= 1 + _ROUNDING:  # NaN compares false
+        raise EnteronError(f"{what} is {value:g}", "a confidence lies between 0 and 1")
+
+
+_ROUNDING = 1e-6
+
+
 def _check_span(start: int, stop: int, what: str) -> None:
-    if start < 0 or stop <= start:
+    if start < 0 or stop <= start or stop > LARGEST_FRAME:
         raise EnteronError(
             f"{what} [{start}, {stop}) is not a range of frames",
-            "start must be 0 or more, and stop must be larger than start",
+            "start must be 0 or more, and stop must be larger than start and at most 2^53",
         )
 
 
@@ -64,11 +76,7 @@ class Event:
     def __post_init__(self) -> None:
         _check_span(self.start, self.stop, f"event '{self.label}'")
         _check_label(self.label)
-        if self.score is not None and not math.isfinite(self.score):
-            raise EnteronError(
-                f"event '{self.label}' at {self.start} has score {self.score}",
-                "give a finite score, or none",
-            )
+        check_confidence(self.score, f"the score of event '{self.label}' at {self.start}")
 
     def __len__(self) -> int:
         return self.stop - self.start
@@ -215,6 +223,13 @@ class Scores:
             raise EnteronError(
                 f"study {self.study} has {self.times.size} times for {len(self.axis)} frames",
                 "give one time per frame, or none",
+            )
+        if self.times is not None and not np.isfinite(self.times).all():
+            row = int(np.argmin(np.isfinite(self.times)))
+            raise EnteronError(
+                f"study {self.study}, frame {self.axis.frames[row]} has the time "
+                f"{self.times[row]:g}",
+                "times are seconds since the first frame: give all of them, or none",
             )
 
     @property

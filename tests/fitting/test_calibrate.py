@@ -44,9 +44,16 @@ def data(tmp_path_factory):
 @pytest.fixture
 def model(tmp_path):
     folder = tmp_path / "model"
-    save_model(folder, start_network(ModelOptions(backbone="vit-tiny")))
-    save_split(Split(("1",), ("2", "3"), (), "by hand"), folder / "split.json")
+    save_with_split(folder, ("1",), ("2", "3"))
     return folder
+
+
+def save_with_split(folder, train, val) -> None:
+    """A model folder whose model.json names this split."""
+    split = Split(train, val, (), "by hand")
+    network = start_network(ModelOptions(backbone="vit-tiny"))
+    save_model(folder, network, split_hash=split.hash)
+    save_split(split, folder / "split.json")
 
 
 def test_the_validation_part_is_what_is_fitted_on(model, data):
@@ -187,7 +194,7 @@ def test_data_without_the_studies_of_the_split(model, tmp_path):
 
 
 def test_a_study_of_the_split_that_is_missing(model, data):
-    save_split(Split(("1",), ("2", "9"), (), "by hand"), model / "split.json")
+    save_with_split(model, ("1",), ("2", "9"))
     with pytest.raises(LabelError, match="study 9 of the part 'val' is not under 'root'"):
         calibrate_model(model, data)
 
@@ -216,7 +223,7 @@ def test_the_command_shows_thresholds(model, data, command):
 
 
 def test_a_single_study_cannot_fit_the_rule_of_silence(model, data, command, tmp_path):
-    save_split(Split(("1",), ("2",), (), "by hand"), model / "split.json")
+    save_with_split(model, ("1",), ("2",))
     code, output, _ = command("calibrate", model, data)
     assert code == 0
     assert "`--preset challenge` needs a calibration on two or more" in output

@@ -9,7 +9,6 @@ import torch
 from onnx import numpy_helper
 
 from enteron.errors import EnteronError, ModelError
-from enteron.inference import onnx_graph as cache
 from enteron.inference.onnx_graph import (
     export_graph,
     quantise_graph,
@@ -20,7 +19,6 @@ from enteron.inference.onnx_runtime import OnnxEncoder, openvino_installed
 from enteron.inference.runtimes import candidate_runtimes, default_runtime, drift, make_encoder
 from enteron.model.backbones import lite_backbone
 from tests.inference.making import BLOCKS, image_batch, small_vit
-from tests.model.making import FakeBackbone
 
 ROUNDING = 2e-5  # of embeddings up to 3; sums of some thousand products in another order
 RUNTIMES = ["onnx", "onnx-int8", "torch-int8", "openvino"]
@@ -176,96 +174,6 @@ def test_every_linear_layer_of_the_trunk_is_quantised(vit):
     weights = [t for t in model.graph.initializer if t.name.endswith(".int8")]
     assert sum(numpy_helper.to_array(t).size for t in weights) == BLOCKS * 12 * 192 * 192
     assert len(model.SerializeToString()) < len(graph) - 2 * 12 * 192 * 192 * BLOCKS  # fp32 is gone
-
-
-# The cache
-
-
-def test_the_cache_is_where_the_environment_says(monkeypatch, tmp_path):
-    monkeypatch.setenv("ENTERON_CACHE", str(tmp_path / "own"))
-    assert cache.cache_folder() == tmp_path / "own"
-    monkeypatch.delenv("ENTERON_CACHE")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert cache.cache_folder() == tmp_path / "enteron"
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    assert cache.cache_folder() == tmp_path / "home" / ".cache" / "enteron"
-
-
-def test_a_graph_is_built_once(monkeypatch, tmp_path):
-    monkeypatch.setenv("ENTERON_CACHE", str(tmp_path / "new" / "folder"))
-    built = []
-
-    def build():
-        built.append(1)
-        return b"graph"
-
-    assert [cache.cached_graph("k", build) for _ in range(3)] == [b"graph"] * 3
-    assert len(built) == 1
-    assert cache.cached_graph("other", build) == b"graph"
-    assert len(built) == 2
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        lambda graph, seal: graph.write_bytes(b"grap"),
-        lambda graph, seal: graph.write_bytes(b"grapH"),
-        lambda graph, seal: graph.unlink(),
-        lambda graph, seal: seal.unlink(),
-        lambda graph, seal: seal.write_bytes(b"\xff\xfe"),
-    ],
-    ids=["cut", "changed", "no graph", "no seal", "seal not text"],
-)
-def test_a_damaged_entry_is_built_again(monkeypatch, tmp_path, damage):
-    monkeypatch.setenv("ENTERON_CACHE", str(tmp_path))
-    cache.cached_graph("k", lambda: b"graph")
-    damage(tmp_path / "k.onnx", tmp_path / "k.sha256")
-    assert cache.cached_graph("k", lambda: b"again") == b"again"
-    assert cache.cached_graph("k", lambda: b"never") == b"again"
-
-
-def test_a_cache_that_cannot_be_written_is_no_error(monkeypatch, tmp_path):
-    file = tmp_path / "file"
-    file.write_text("not a folder")
-    monkeypatch.setenv("ENTERON_CACHE", str(file / "cache"))
-    backbone, images = FakeBackbone(), image_batch(2)[..., :8, :8]
-    features = make_encoder(backbone, "onnx").encode(images)
-    np.testing.assert_allclose(
-        features, make_encoder(backbone, "exact").encode(images), atol=ROUNDING
-    )
-    assert file.read_text() == "not a folder"
-
-
-def test_a_damaged_graph_does_not_reach_the_encoder(monkeypatch, tmp_path):
-    monkeypatch.setenv("ENTERON_CACHE", str(tmp_path))
-    backbone, images = FakeBackbone(), image_batch(2)[..., :8, :8]
-    expected = make_encoder(backbone, "onnx").encode(images)
-    (stored,) = tmp_path.glob("*.onnx")
-    content = bytearray(stored.read_bytes())
-    content[len(content) // 2] ^= 0xFF  # a weight: still a valid graph
-    stored.write_bytes(content)
-    np.testing.assert_array_equal(make_encoder(backbone, "onnx").encode(images), expected)
-
-
-def test_keys_differ_with_whatever_changes_the_graph(vit, monkeypatch):
-    spec = vit.spec
-    keys = {
-        cache.graph_key(spec, "a", "fp32"),
-        cache.graph_key(spec, "b", "fp32"),
-        cache.graph_key(spec, "a", "int8"),
-        cache.graph_key(spec.model_copy(update={"differential": True}), "a", "fp32"),
-        cache.graph_key(
-            spec.model_copy(
-                update={"preprocessing": spec.preprocessing.model_copy(update={"size": 384})}
-            ),
-            "a",
-            "fp32",
-        ),
-    }
-    monkeypatch.setattr(cache, "version", lambda name: "0.0")
-    keys.add(cache.graph_key(spec, "a", "fp32"))
-    assert len(keys) == 6
 
 
 # Refusals

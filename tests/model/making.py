@@ -12,7 +12,9 @@ class FakeBackbone(Backbone):
     """Images of 8 x 8 to 512 features through one layer: no timm, no download."""
 
     def __init__(self) -> None:
-        spec = BackboneSpec(name="vit-tiny", trunk="none", preprocessing=Preprocessing(size=8))
+        spec = BackboneSpec(
+            name="vit-tiny", trunk="vit_tiny_patch16_224", preprocessing=Preprocessing(size=8)
+        )
         super().__init__(nn.Flatten(), nn.Linear(192, 512, bias=False), spec)
 
 

@@ -198,7 +198,7 @@ def test_other_weights_of_the_same_shapes_are_refused(model):
     ("file", "content", "message"),
     [
         ("model.json", None, "'model' has no 'model.json'"),
-        ("model.json", "{", "not readable JSON"),
+        ("model.json", "{", "'model.json' is not JSON"),
         ("model.json", "[]", "not a JSON object"),
         ("model.safetensors", None, "'model.safetensors' is missing"),
         ("model.safetensors", "x", "not a complete safetensors file"),

@@ -36,11 +36,19 @@ def calibrate(
             readable=False,
         ),
     ] = None,
+    include_training_studies: Annotated[
+        bool,
+        typer.Option(
+            "--include-training-studies",
+            help="Fit on studies that trained the model too; every reading will say so.",
+        ),
+    ] = False,
 ) -> None:
     """Fit a model's calibration on studies it was not trained on.
 
-    Writes calibration.json into the model folder. Features that are not stored yet are computed
-    and stored. Example: [bold]enteron calibrate model data[/bold]
+    Writes calibration.json into the model folder, and the priors where they were given. Features
+    that are not stored yet are computed and stored.
+    Example: [bold]enteron calibrate model data[/bold]
     """
     from enteron.cli.console import RichProgress
     from enteron.fitting.calibrate import calibrate_model
@@ -53,6 +61,7 @@ def calibrate(
         budget=budget,
         features=features,
         priors=None if priors is None else load_priors(priors),
+        include_training=include_training_studies,
         progress=RichProgress(),
     )
     _show(report, model.name)
@@ -81,6 +90,11 @@ def _show(report: "CalibrationReport", model: str) -> None:
             f"Temperature {likelihood.temperature:.2f}; calibration error "
             f"{likelihood.before.ece:.3f} before, {likelihood.after.ece:.3f} after. "
             "A dash: never emitted, since no frame showed it."
+        )
+    if calibration.training_studies:
+        out.print(
+            f"[yellow]Note:[/yellow] {calibration.training_studies} of these studies trained the "
+            "model, so that confidences will be too high; every reading will say so."
         )
     if not calibration.silence:
         out.print(

@@ -1,6 +1,5 @@
 """`enteron check`: the contents of a data root, and its problems."""
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -28,6 +27,7 @@ def check(
     from enteron.datasets.galar import find_studies
     from enteron.datasets.inspection import inspect
     from enteron.errors import StudyError
+    from enteron.files import json_text
 
     entries = find_studies(root)
     if not entries:
@@ -43,7 +43,7 @@ def check(
     problems = sum(len(report.problems) for report in reports)
     if as_json:
         content = {"studies": [asdict(report) for report in reports], "problems": problems}
-        typer.echo(json.dumps(content, indent=1))
+        typer.echo(json_text(content, indent=1))
     else:
         _print_reports(reports, problems)
     if problems:

@@ -9,7 +9,6 @@ import typer
 
 if TYPE_CHECKING:
     from enteron.decoding import DecodedEvent
-    from enteron.priors import Priors
     from enteron.types import Scores
 
 SHOWN = 30  # events in the table on the terminal
@@ -72,7 +71,7 @@ def decode(
     from enteron.decoding import preset as preset_options
     from enteron.decoding.options import require_fitted
     from enteron.decoding.pipeline import decision_thresholds, frame_calibration
-    from enteron.folders.model import load_calibration
+    from enteron.folders.model import decoding_priors, load_calibration
     from enteron.folders.reading import (
         ModelFacts,
         RunRecord,
@@ -82,11 +81,13 @@ def decode(
     )
     from enteron.folders.scores import read_scores
     from enteron.options import load_options
+    from enteron.priors import load_priors
 
     options = preset_options(preset) if config is None else load_options(DecodeOptions, config)
     calibration = Calibration() if model is None else load_calibration(model)
     require_fitted(options, calibration)
-    chosen_priors = choose_priors(priors, model)
+    given_priors = None if priors is None else load_priors(priors)
+    chosen_priors = decoding_priors(calibration, model, given_priors)
     start = time.perf_counter()
     read = read_scores(scores, study_id, stride)
     loaded = time.perf_counter()
@@ -95,7 +96,7 @@ def decode(
     events = decode_scores(read, options, chosen_priors, calibration)
     decoded = time.perf_counter()
     write_events(out, read, events, cut=options.cut)
-    RunRecord(
+    run = RunRecord(
         study=read.study,
         state="decoded",
         command=f"enteron decode {scores.name} --preset {preset}",
@@ -104,7 +105,11 @@ def decode(
         scored=len(read.axis),
         stride=read.axis.step,
         gaps=int(read.axis.gaps().size),
-        model=ModelFacts(hash=_calibration_hash(model), calibrated=model is not None),
+        model=ModelFacts(
+            hash=_calibration_hash(model),
+            calibrated=model is not None,
+            calibrated_on_training=calibration.training_studies,
+        ),
         preset=str(preset) if config is None else None,
         options=options,
         frame_calibration=frame_calibration(options, calibration) if model is not None else None,
@@ -112,18 +117,11 @@ def decode(
         scaling=scaling_note(read),
         versions=package_versions("enteron", "numpy", "scipy", "polars"),
         timings={"read": round(loaded - start, 3), "decode": round(decoded - loaded, 3)},
-    ).save(out)
+    )
+    run.save(out)
     _show(read, events)
-
-
-def choose_priors(path: Path | None, model: Path | None) -> "Priors":
-    """Those of the file, else those of the model folder, else the packaged ones."""
-    from enteron.folders.model import model_priors
-    from enteron.priors import load_priors
-
-    if path is not None or model is None:
-        return load_priors(path)
-    return model_priors(model)
+    if run.training_note is not None:
+        typer.echo(f"Note: {run.training_note}.", err=True)
 
 
 def _warn_uncalibrated(scores: Path) -> None:

@@ -1,6 +1,5 @@
 """`enteron evaluate`: score predicted events against true ones."""
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -46,6 +45,7 @@ def evaluate(
     Example: [bold]enteron evaluate truth.json prediction.json[/bold]
     """
     from enteron.datasets.submission import read_truth
+    from enteron.files import json_text
     from enteron.folders.predictions import read_predictions
     from enteron.metrics.evaluation import EvaluationOptions, summarise
     from enteron.metrics.evaluation import evaluate as compute
@@ -59,7 +59,7 @@ def evaluate(
         rates=predictions.rates,
     )
     if as_json:
-        typer.echo(json.dumps(summarise(evaluation), indent=1))
+        typer.echo(json_text(summarise(evaluation), indent=1))
     else:
         print_evaluation(evaluation)
 

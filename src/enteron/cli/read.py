@@ -147,6 +147,8 @@ def show(reading: "Reading") -> None:
             "[yellow]Note:[/yellow] the model was never calibrated, so confidences and thresholds "
             "are guesses: run enteron calibrate MODEL DATA."
         )
+    if run.training_note is not None:
+        out.print(f"[yellow]Note:[/yellow] {run.training_note}.")
     if run.scaling:
         out.print(f"[yellow]Note:[/yellow] {run.scaling}.")
     stages = ", ".join(f"{name} {seconds:.1f}" for name, seconds in reading.seconds.items())

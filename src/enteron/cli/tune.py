@@ -1,17 +1,16 @@
 """`enteron tune`: calibration and decoder options for a model, from stored scores and truth."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from enteron.cli.decode import choose_priors
 from enteron.types import Annotation, Unit
 
 if TYPE_CHECKING:
     from enteron.fitting.frames import LabelledStudy
+    from enteron.priors import Priors
 
 
 def tune(
@@ -26,7 +25,7 @@ def tune(
     ],
     out: Annotated[
         Path | None,
-        typer.Option(help="Model folder to write calibration.json into.", readable=False),
+        typer.Option(help="Folder of its own to write calibration.json into.", readable=False),
     ] = None,
     folds: Annotated[int, typer.Option(min=2, help="Folds of the cross-validation.")] = 5,
     budget: Annotated[
@@ -48,15 +47,22 @@ def tune(
 
     Every figure is of studies that its options were not fitted on. The calibration that --out
     writes is fitted on all of them.
-    Example: [bold]enteron tune scores truth.json --out model[/bold]
+    Example: [bold]enteron tune scores truth.json --out tuned[/bold]
     """
+    from enteron.calibration import FittedFor
     from enteron.cli.console import RichProgress
     from enteron.datasets.submission import read_truth
+    from enteron.files import json_text
+    from enteron.fitting.calibrate import save_fitted
     from enteron.fitting.decoder import FitOptions, Fold, cross_validate, fit_decoder
-    from enteron.folders.model import CALIBRATION, save_calibration
+    from enteron.folders.model import CALIBRATION
     from enteron.metrics.evaluation import evaluate, summarise
+    from enteron.priors import priors_hash
+    from enteron.study.fingerprint import study_id_hash
 
-    chosen_priors = choose_priors(priors, out)  # as `decode --model OUT` will do
+    if out is not None:
+        _require_no_model(out)
+    chosen_priors = _choose_priors(priors, out)
     studies, truths = _labelled_studies(scores, read_truth(truth, unit), unit)
     options = FitOptions(budget=budget)
     fold_results: list[Fold] = []
@@ -70,14 +76,40 @@ def tune(
         figures[preset] = summarise(evaluate(truths, predictions))
     kappas = [k for fold in fold_results if (k := fold.calibration.kappa) is not None]
     if as_json:
-        typer.echo(json.dumps({"presets": figures, "kappa": kappas, "folds": folds}, indent=1))
+        typer.echo(json_text({"presets": figures, "kappa": kappas, "folds": folds}, indent=1))
     else:
         _show(figures, kappas, len(studies), folds)
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
-        save_calibration(fit_decoder(studies, chosen_priors, options), out / CALIBRATION)
+        fitted_for = FittedFor(
+            origin="scores",
+            priors=priors_hash(chosen_priors),
+            study_ids=tuple(sorted(study_id_hash(study.scores.study) for study in studies)),
+        )
+        calibration = fit_decoder(studies, chosen_priors, options)
+        save_fitted(calibration.model_copy(update={"fitted_for": fitted_for}), chosen_priors, out)
         if not as_json:
             typer.echo(f"{CALIBRATION}: fitted on all {len(studies)} studies")
+
+
+def _require_no_model(folder: Path) -> None:
+    """Refuse a model folder: nothing shows that the scores are of its model."""
+    from enteron.errors import ConfigError
+    from enteron.folders.model import RECORD
+
+    if (folder / RECORD).exists():
+        raise ConfigError(
+            f"'{folder.name}' holds a model, and these scores may be of another one",
+            "give a folder of its own, or calibrate the model with `enteron calibrate`",
+        )
+
+
+def _choose_priors(path: Path | None, out: Path | None) -> "Priors":
+    """Those of the file, else those of the folder, else the packaged ones: as decoding will do."""
+    from enteron.folders.model import model_priors
+    from enteron.priors import load_priors
+
+    return load_priors(path) if path is not None or out is None else model_priors(out)
 
 
 def _labelled_studies(

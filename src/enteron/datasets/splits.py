@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from enteron.datasets.galar import natural_key
-from enteron.errors import LabelError, nearest
-from enteron.files import RECORD_LIMIT, read_json, write_text
+from enteron.errors import LabelError, nearest, shown
+from enteron.files import RECORD_LIMIT, read_json_object, write_json
 
 PARTS = ("train", "val", "test")
 
@@ -85,22 +85,32 @@ def save_split(split: Split, path: Path) -> None:
         **{part: list(split.part(part)) for part in PARTS},
         "hash": split.hash,
     }
-    write_text(path, json.dumps(content, indent=1) + "\n")
+    write_json(path, content)
 
 
 def load_split(path: Path) -> Split:
     """Read a split; a file that was edited, so that its hash does not match, is refused."""
     remedy = "make a new one, or copy it again from its source"
-    content = read_json(path, remedy, limit=RECORD_LIMIT, error=LabelError)
-    try:
-        parts = [tuple(str(study) for study in content[part]) for part in PARTS]
-        split, stored = Split(*parts, rule=str(content["rule"])), content["hash"]
-    except (KeyError, TypeError) as error:
-        reason = f"it has no {error}" if isinstance(error, KeyError) else "its parts are no lists"
-        raise LabelError(f"{path.name} is not a split ({reason})", remedy) from error
+    content = read_json_object(path, remedy, limit=RECORD_LIMIT, error=LabelError)
+    for name in (*PARTS, "rule", "hash"):
+        if name not in content:
+            raise LabelError(f"{path.name} is not a split: it has no '{name}'", remedy)
+    for part in PARTS:
+        studies = content[part]
+        if not isinstance(studies, list) or not all(_is_id(study) for study in studies):
+            raise LabelError(
+                f"{path.name} is not a split: '{part}' is not a list of studies", remedy
+            )
+    parts = [tuple(str(study) for study in content[part]) for part in PARTS]
+    split = Split(*parts, rule=str(content["rule"]))
+    stored = content["hash"]
     if split.hash != stored:
         raise LabelError(
-            f"the studies in {path.name} do not match its hash {stored}",
+            f"the studies in {path.name} do not match its hash {shown(stored)}",
             "restore the file; to change a split make a new one",
         )
     return split
+
+
+def _is_id(study: object) -> bool:
+    return type(study) in (str, int) and 0 < len(str(study)) <= 500

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from enteron.errors import LabelError, SubmissionError, nearest, quantity, shorten
-from enteron.files import JSON_LIMIT, parse_json, read_text, write_text
+from enteron.files import JSON_LIMIT, json_text, parse_json, read_text, write_text
 from enteron.labels import COLUMN, LABELS
 from enteron.types import Annotation, Segment, Unit
 
@@ -265,9 +265,9 @@ def format_submission(annotations: Sequence[Annotation]) -> str:
     for annotation in annotations:
         annotation.require_unit(Unit.FRAME)
         events = ",\n".join(
-            json.dumps({"start": s.start, "end": s.stop - 1, "label": list(s.labels)})
+            json_text({"start": s.start, "end": s.stop - 1, "label": list(s.labels)})
             for s in annotation.segments
         )
         lines = f"[\n{events}\n]" if events else "[]"
-        videos.append(f'{{"video_id": {json.dumps(annotation.study)}, "events": {lines}}}')
+        videos.append(f'{{"video_id": {json_text(annotation.study)}, "events": {lines}}}')
     return '{"videos": [\n' + ",\n".join(videos) + "\n]}\n"

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from enteron.labels import COLUMN, LABELS
-from enteron.types import Annotation, Event, Segment, Unit
+from enteron.types import Annotation, Event, Segment, Unit, check_confidence
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -17,6 +17,11 @@ class DecodedEvent(Event):
     region: str | None = None  # where most of the event lies; None where no region was decoded
     onset: float | None = None  # posterior probability that it starts here, within a margin
     end: float | None = None  # and that it ends here
+
+    def __post_init__(self) -> None:
+        Event.__post_init__(self)  # `super()` does not find it in a class with slots
+        check_confidence(self.onset, f"the onset of event '{self.label}' at {self.start}")
+        check_confidence(self.end, f"the end of event '{self.label}' at {self.start}")
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from enteron.priors import Priors
 def base_rates(priors: Priors) -> NDArray[np.float64]:
     """(17,) share of frames that show each label, in the studies behind the priors."""
     frames = np.array([priors.given_region.frames[region] for region in REGIONS], dtype=float)
-    region_shares = frames / frames.sum()
+    region_shares = frames / max(frames.sum(), 1.0)
     shares = priors.given_region.shares
     rates = [
         region_shares[REGIONS.index(label)]

@@ -92,7 +92,7 @@ def _log_prior(
     prior = priors.landmarks.labels[label]
     lengths = np.arange(2, rows + 1)
     full_lengths = lengths * row_scale  # rows of a full-length study
-    z = (np.log(full_lengths) - prior.lengths.log_mean) / prior.lengths.log_sd
+    z = (np.log(full_lengths) - prior.lengths.log_mean) / prior.lengths.spread
     tail = np.exp(-(z**2) / 2)
     tail /= lengths
     of_length = np.concatenate(

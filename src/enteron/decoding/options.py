@@ -11,7 +11,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from enteron.calibration import Calibration
+from enteron.calibration import LARGEST_WINDOW, Calibration, Kappa
 from enteron.errors import ConfigError, nearest
 from enteron.options import Options
 from enteron.types import Scores
@@ -29,7 +29,11 @@ def _odd(window: int) -> int:
     return window
 
 
-OddRows = Annotated[int, Field(ge=1), AfterValidator(_odd)]
+# Upper bounds keep a mistyped file from asking for hours of work or for numbers without meaning.
+LARGEST_ROWS: Final = 10**7
+"""Rows that an option may name: some hundred times a study."""
+
+OddRows = Annotated[int, Field(ge=1, le=LARGEST_WINDOW), AfterValidator(_odd)]
 
 
 class StateMachineOptions(Options):
@@ -38,7 +42,7 @@ class StateMachineOptions(Options):
     window: OddRows = 51
     """Median filter of regions and landmarks before it, in rows; odd."""
 
-    tau: int = Field(default=200, ge=1)
+    tau: int = Field(default=200, ge=1, le=LARGEST_ROWS)
     """Consecutive rows that must point forward before the state changes."""
 
     strict: bool = False
@@ -52,23 +56,23 @@ class StateMachineOptions(Options):
 class SemiMarkovOptions(Options):
     """Regions as ordered intervals whose durations follow measured distributions."""
 
-    kappa: float | None = Field(default=None, gt=0)
+    kappa: Kappa | None = None
     """Weight of one row's evidence. Below 1, since errors of neighbouring rows are correlated.
     None: as fitted for the model, or 0.3."""
 
-    clip: float = Field(default=6.0, gt=0)
+    clip: float = Field(default=6.0, ge=0.01, le=100)
     """Largest log-odds, relative to the base rate, that one row may contribute."""
 
-    stride: int | None = Field(default=None, ge=1)
+    stride: int | None = Field(default=None, ge=1, le=100_000)
     """Original frames per row, the unit of durations; None: from the frame numbers."""
 
-    cells: int = Field(default=160, ge=2)
+    cells: int = Field(default=160, ge=2, le=500)
     """Number of cells of the coarse grid over the study."""
 
-    margin: int = Field(default=25, ge=0)
+    margin: int = Field(default=25, ge=0, le=250)
     """Rows: the confidence of an onset is the posterior that it lies at most this far away."""
 
-    dense: int = Field(default=400, ge=0)
+    dense: int = Field(default=400, ge=0, le=2000)
     """Every row up to this one is on the grid: mouth and esophagus last about ten rows."""
 
 
@@ -78,7 +82,7 @@ class LandmarkOptions(Options):
     method: Literal["hysteresis", "transition"] = "hysteresis"
     """`hysteresis` as in the paper; `transition` weighs the evidence around a change of region."""
 
-    near: int = Field(default=50, ge=0)
+    near: int = Field(default=50, ge=0, le=1000)
     """Rows: largest distance from an adjacent region (or from the change of region)."""
 
     believed: float = Field(default=0.5, ge=0, le=1)
@@ -101,13 +105,13 @@ class FindingOptions(Options):
     floor: float | None = Field(default=None, ge=0, lt=1)
     """Drop events shorter than this quantile of the label's run lengths; None: drop none."""
 
-    persistence: float | None = Field(default=2.0, ge=0)
+    persistence: float | None = Field(default=2.0, ge=0, le=1e6)
     """Drop events with a smaller persistence score (paper stage 3); None: drop none."""
 
-    longest: int | None = Field(default=3000, ge=0)
+    longest: int | None = Field(default=3000, ge=0, le=LARGEST_ROWS)
     """Drop events with a longer duration in rows; None: drop none."""
 
-    most: int | None = Field(default=40, ge=0)
+    most: int | None = Field(default=40, ge=0, le=LARGEST_ROWS)
     """Keep this many events a study, over all labels, by persistence; None: all."""
 
     rank: Literal["persistence", "confidence"] = "confidence"

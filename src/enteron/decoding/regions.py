@@ -147,8 +147,8 @@ def log_durations(rows: int, row_frames: float, priors: Priors) -> Floats:
         presence = priors.presence.labels[region].used.smoothed
         fitted = priors.regions.durations[region].fitted
         table[k, 0] = math.log1p(-presence)
-        z = (logs - fitted.log_mean) / fitted.log_sd
-        constant = math.log(presence * row_frames / (fitted.log_sd * math.sqrt(2 * math.pi)))
+        z = (logs - fitted.log_mean) / fitted.spread
+        constant = math.log(presence * row_frames / (fitted.spread * math.sqrt(2 * math.pi)))
         table[k, 1:-1] = constant - z * z / 2 - logs
     return table
 

@@ -3,24 +3,30 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from enteron.calibration import Calibration
+from enteron.calibration import Calibration, FittedFor
 from enteron.datasets.galar import Entry, find_studies
 from enteron.datasets.label_table import truth_events
-from enteron.datasets.splits import PARTS, load_split
-from enteron.errors import LabelError
+from enteron.datasets.splits import PARTS
+from enteron.errors import LabelError, quantity
 from enteron.fitting.decoder import FitOptions, fit_decoder
 from enteron.fitting.frames import LabelledStudy, label_rows
 from enteron.folders.model import (
     CALIBRATION,
     FEATURES,
+    PRIORS,
+    RECORD,
     SPLIT,
+    ModelRecord,
     load_model,
     model_priors,
+    model_split,
+    read_record,
     save_calibration,
 )
 from enteron.labels import COLUMN, LABELS
-from enteron.priors import Priors
+from enteron.priors import Priors, load_priors, priors_hash, save_priors
 from enteron.progress import Progress, SilentProgress
+from enteron.study.fingerprint import StudyFingerprint, study_fingerprint, study_id_hash
 from enteron.types import Unit
 
 EVERYTHING = "all"
@@ -43,23 +49,83 @@ def calibrate_model(
     budget: float = 1.0,
     features: Path | None = None,
     priors: Priors | None = None,
+    include_training: bool = False,
     progress: Progress | None = None,
 ) -> CalibrationReport:
     """Fit on one part of the model's split, and write `calibration.json` into its folder.
 
-    Without priors those of the model folder, or else those of the package.
+    Without priors those of the model folder, or else those of the package; given ones are stored in
+    the folder, since decoding needs the same. Studies that trained the model are refused unless
+    `include_training` is set: the calibration then says that it was fitted on them.
     """
-    entries = _entries_of(model, data, part)
+    record = read_record(model)
+    entries = _entries_of(model, record, data, part)
+    trained = _training_entries(model, record, entries, include_training)
+    if trained and not include_training:
+        raise LabelError(
+            f"{quantity(len(trained), 'study', 'studies')} of {len(entries)} trained this model, "
+            f"the first is {trained[0].id}: a calibration on them makes confidences too high",
+            "give studies that did not train it (--split val), or add --include-training-studies",
+        )
     priors = model_priors(model) if priors is None else priors
     folder = model / FEATURES if features is None else features
     studies = labelled_studies(model, entries, folder, progress)
-    calibration = fit_decoder(studies, priors, FitOptions(budget=budget))
-    save_calibration(calibration, model / CALIBRATION)
+    fitted_for = FittedFor(
+        origin="model",
+        weights=record.weights_hash,
+        settings=record.settings_hash,
+        split=record.split_hash,
+        priors=priors_hash(priors),
+        study_ids=tuple(sorted(study_id_hash(entry.id) for entry in entries)),
+        training_studies=len(trained),
+    )
+    calibration = fit_decoder(studies, priors, FitOptions(budget=budget)).model_copy(
+        update={"fitted_for": fitted_for}
+    )
+    save_fitted(calibration, priors, model)
     support = {
         label: int(sum(study.truth[:, COLUMN[label]].sum() for study in studies))
         for label in LABELS
     }
     return CalibrationReport(calibration, support, _scaling_note(studies))
+
+
+def save_fitted(calibration: Calibration, priors: Priors, folder: Path) -> None:
+    """Write a calibration and, where they are not the packaged ones, the priors of its fit.
+
+    The priors come first: after a crash in between, the old calibration does not fit them and is
+    refused.
+    """
+    if priors != load_priors():
+        save_priors(priors, folder / PRIORS)
+    save_calibration(calibration, folder / CALIBRATION)
+
+
+def _training_entries(
+    model: Path, record: ModelRecord, entries: list[Entry], include_training: bool
+) -> list[Entry]:
+    """The entries that trained the model: by their ids, or by their pictures under other ids."""
+    if record.training_studies is not None:
+        return [e for e in entries if _is_among(e, record.training_studies)]
+    # A folder of an earlier version: only its split tells, and only by id.
+    if record.split_hash is not None and (model / SPLIT).exists():
+        members = set(model_split(model, record).train)
+        return [entry for entry in entries if entry.id in members]
+    if record.training and not include_training:
+        raise LabelError(
+            f"'{RECORD}' does not say which studies trained the model: an earlier version made it, "
+            f"and there is no '{SPLIT}'",
+            f"copy '{SPLIT}' into the folder, or add --include-training-studies",
+        )
+    return entries if record.training else []
+
+
+def _is_among(entry: Entry, trained: tuple[StudyFingerprint, ...]) -> bool:
+    if not trained:
+        return False
+    with entry.open() as study:
+        fingerprint = study_fingerprint(study)
+    return any(fingerprint.is_of(other) for other in trained)
 
 
 def labelled_studies(
@@ -92,7 +158,7 @@ def labelled_studies(
     return studies
 
 
-def _entries_of(model: Path, data: Path, part: str) -> list[Entry]:
+def _entries_of(model: Path, record: ModelRecord, data: Path, part: str) -> list[Entry]:
     """The studies of a part of the split, all of them with images and labels."""
     entries = {name: e for name, e in find_studies(data).items() if e.images and e.labels}
     if not entries:
@@ -104,7 +170,7 @@ def _entries_of(model: Path, data: Path, part: str) -> list[Entry]:
         return list(entries.values())
     if part not in PARTS:
         raise LabelError(f"there is no part '{part}'", f"use {', '.join(PARTS)} or {EVERYTHING}")
-    members = load_split(model / SPLIT).part(part)
+    members = model_split(model, record).part(part)
     if not members:
         raise LabelError(
             f"the part '{part}' of the model's split is empty",

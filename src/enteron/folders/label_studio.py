@@ -6,7 +6,6 @@ the pictures of the video from 1 and includes the last one of a range. A video
 made of a study's stored frames has one picture for each, whatever the frames are numbered.
 """
 
-import json
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -16,7 +15,7 @@ from xml.etree import ElementTree
 import numpy as np
 
 from enteron.decoding.events import DecodedEvent
-from enteron.files import write_text
+from enteron.files import write_json, write_text
 from enteron.labels import COLOURS, LABELS
 from enteron.types import FrameAxis, Scores
 
@@ -46,7 +45,7 @@ def write_label_studio(
     address = DEFAULT_VIDEO.format(study=scores.study) if video is None else video
     frames = scores.axis if axis is None else axis
     content = [label_studio_task(scores.study, frames, events, address)]
-    write_text(task, json.dumps(content, indent=1) + "\n")
+    write_json(task, content)
     write_text(interface, label_studio_interface(rate))
     return task, interface
 

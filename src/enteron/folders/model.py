@@ -1,28 +1,40 @@
 """The model folder: the names, the schema, the reading and the writing of its files.
 
 model.json          what the tensors mean and where they come from   ModelRecord
-model.safetensors   the tensors
-card.md             the same for people                              card_text
+model.safetensors   the tensors                                      enteron.model.weights
+card.md             the same for people                              enteron.folders.model_card
+split.json          which studies trained, validated, were put aside enteron.datasets.splits
 calibration.json    what scores mean, fitted on other studies        enteron.calibration
+priors.json         the priors that the calibration was fitted with  enteron.priors
+
+The files name each other by hashes. `model.json` holds those of the weights and of the split,
+`calibration.json` those of the model, its split and the priors. A file from another folder is
+refused wherever it would be used.
 """
 
 import hashlib
-import json
-from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import Field, JsonValue
+from pydantic import Field
 
-from enteron.calibration import Calibration
-from enteron.errors import ConfigError, ModelError
-from enteron.files import write_bytes, write_text
+from enteron.calibration import Calibration, Count
+from enteron.datasets.splits import Split, load_split
+from enteron.errors import ConfigError, ModelError, shown
+from enteron.files import (
+    json_text,
+    read_json_object,
+    write_bytes,
+    write_json,
+    write_text,
+)
+from enteron.folders.model_card import Card, card_text
 from enteron.labels import LABELS
-from enteron.model.options import BackboneSpec, ModelOptions
-from enteron.options import Options, make_options, parse_json_options
-from enteron.priors import Priors, load_priors
+from enteron.model.options import VIT_SIZE, BackboneSpec, ModelOptions
+from enteron.options import Options, Sha256, make_options
+from enteron.priors import Priors, load_priors, priors_hash
+from enteron.study.fingerprint import StudyFingerprint
 
 if TYPE_CHECKING:
     from enteron.model.network import Network
@@ -30,83 +42,9 @@ if TYPE_CHECKING:
 WEIGHTS = "model.safetensors"
 RECORD = "model.json"
 CARD = "card.md"
-_PACKAGES = ("enteron", "torch", "timm", "safetensors")
-_TRAIN_AGAIN = "copy the whole model folder again, or train the model again"
-CALIBRATION = "calibration.json"
-
-_LIMITS = """\
-- For research only. Not a medical device: nothing it says is a diagnosis, and no study may go
-  unread because of it.
-- It sees {frames} stored frame(s) at a time, and says nothing of what lies between or beyond.
-- Rare labels (a z-line, active bleeding, an ulcer) have few training frames; a high threshold or
-  silence about one is not evidence of its absence.
-- Other capsules, light or bowel preparation than in the training data may change what it finds.
-- Probabilities are calibrated only where `calibration.json` lies beside this card."""
-
-
-@dataclass(frozen=True)
-class Card:
-    """What a model card tells."""
-
-    backbone: str
-    backbone_hash: str
-    options: dict[str, JsonValue]
-    split_hash: str | None
-    training: dict[str, Any]
-    frames_by_label: dict[str, int]
-    results: dict[str, float]
-    versions: dict[str, str]
-
-
-def card_text(card: Card) -> str:
-    """The card in Markdown."""
-    split = f"\nSplit: `{card.split_hash}`" if card.split_hash is not None else ""
-    training = dict(card.training)
-    if card.frames_by_label:
-        training["frames by label"] = card.frames_by_label
-    parts = [
-        "# Model card",
-        "Reads single frames of video capsule endoscopy, each with its neighbours, into the 17\n"
-        "labels of RARE-VISION. Made by enteron. **For research only.**",
-        "## Data",
-        _table(training, "Not trained: the weights are those of a start.") + split,
-        "## Network",
-        f"Backbone `{card.backbone}`, weights `{card.backbone_hash[:16]}`.",
-        _table(card.options, ""),
-        "## Results",
-        _table(card.results, "None measured yet."),
-        "## Limits",
-        _LIMITS.format(frames=card.options["frames"]),
-        "## Made with",
-        _table(card.versions, ""),
-    ]
-    return "\n\n".join(parts) + "\n"
-
-
-def _table(values: Mapping[str, object], without: str) -> str:
-    """A table of two columns, or the sentence `without` where there are no values."""
-    if not values:
-        return without
-    rows = [f"| {_cell(name)} | {_cell(value)} |" for name, value in values.items()]
-    return "\n".join(["| | |", "|---|---|", *rows])
-
-
-def _cell(value: object) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    if isinstance(value, dict):
-        return ", ".join(f"{name} {_cell(inner)}" for name, inner in value.items())
-    # A bar or a line break inside a value would end the cell.
-    return str(value).replace("|", "\\|").replace("\n", " ")
-
-
-WEIGHTS = "model.safetensors"
-RECORD = "model.json"
-CARD = "card.md"
 SPLIT = "split.json"
-PRIORS = "priors.json"  # those of `enteron train --priors`; absent: the packaged ones apply
+CALIBRATION = "calibration.json"
+PRIORS = "priors.json"  # those of `--priors` in training or calibration; absent: the packaged ones
 FEATURES = "features"  # folder: stored embeddings of the training data; may be deleted
 CHECKPOINT = "checkpoint"  # folder: exists while a training has not finished
 TRAINING = "training"  # folder: what a person reads about the training, the four names below
@@ -114,8 +52,13 @@ TRAINING_PAGE = "training.html"
 TRAINING_OPTIONS = "options.json"  # also in CHECKPOINT, where it includes paths of this machine
 HISTORY = "history.json"
 TENSORBOARD = "board"  # folder of event files
+
 _PACKAGES = ("enteron", "torch", "timm", "safetensors")
 _TRAIN_AGAIN = "copy the whole model folder again, or train the model again"
+_CALIBRATE_AGAIN = "run `enteron calibrate` again on this model"
+
+
+# ---- model.json and the weights
 
 
 class ModelRecord(Options):
@@ -129,22 +72,30 @@ class ModelRecord(Options):
     """The network's options, without the path of the weights that training started from."""
     backbone: BackboneSpec
     """The encoder's architecture and preprocessing."""
-    backbone_hash: str
+    backbone_hash: Sha256
     """Hash of the encoder's weights, which stored embeddings refer to."""
-    preprocessing_hash: str
+    preprocessing_hash: Sha256
     """Hash of the preprocessing, which stored embeddings refer to."""
-    weights_hash: str
+    weights_hash: Sha256
     """SHA-256 of `model.safetensors`."""
-    split_hash: str | None = None
+    split_hash: str | None = Field(default=None, pattern="^[0-9a-f]{16,64}$")
     """Of the split into training, validation and test studies; none when nothing was split."""
+    training_studies: tuple[StudyFingerprint, ...] | None = Field(default=None, max_length=100_000)
+    """Fingerprints of the studies that trained it, sorted; None in folders of versions before."""
     training: dict[str, Any] = Field(default_factory=dict)
     """Summary of the training in a few short values: counts and devices, never names of studies."""
-    frames_by_label: dict[str, int] = Field(default_factory=dict)
+    frames_by_label: dict[str, Count] = Field(default_factory=dict)
     """Training frames that show each label; empty where nothing was trained."""
     results: dict[str, float] = Field(default_factory=dict)
     """Figures on held-out data, by name."""
     versions: dict[str, str]
     """Versions of the packages that wrote it."""
+
+    @property
+    def settings_hash(self) -> str:
+        """Identifies options and backbone, on which scores depend beside the weights."""
+        settings = self.model_dump(mode="json", include={"options", "backbone"})
+        return hashlib.sha256(json_text(settings, sort_keys=True).encode()).hexdigest()
 
 
 def save_model(
@@ -152,6 +103,7 @@ def save_model(
     network: "Network",
     *,
     split_hash: str | None = None,
+    training_studies: tuple[StudyFingerprint, ...] = (),
     training: dict[str, Any] | None = None,
     frames_by_label: dict[str, int] | None = None,
     results: dict[str, float] | None = None,
@@ -170,6 +122,8 @@ def save_model(
         preprocessing_hash=spec.preprocessing.hash(),
         weights_hash=hashlib.sha256(content).hexdigest(),
         split_hash=split_hash,
+        # Sorted: their order must not tell which hash is which study's.
+        training_studies=tuple(sorted(training_studies, key=lambda study: study.id)),
         training=training or {},
         frames_by_label=frames_by_label or {},
         results=results or {},
@@ -184,7 +138,7 @@ def save_model(
         ) from error
     write_bytes(folder / WEIGHTS, content)
     write_text(folder / CARD, card_text(_card(record)))
-    write_text(folder / RECORD, json.dumps(record.model_dump(mode="json"), indent=2) + "\n")
+    write_json(folder / RECORD, record.model_dump(mode="json"), indent=2)
     return record
 
 
@@ -192,16 +146,14 @@ def load_model(folder: Path) -> "tuple[Network, ModelRecord]":
     """Load the network, in evaluation mode, and its record; mismatches are refused by name."""
     import torch
 
-    from enteron.model.backbones import check_weights, read_weights
     from enteron.model.network import Network, empty_backbone
+    from enteron.model.weights import read_weights
 
     record = read_record(folder)
-    path = folder / WEIGHTS
-    weights = read_weights(path)
     with torch.random.fork_rng(devices=[]):  # leave the global RNG untouched
         network = Network(empty_backbone(record.backbone), record.options)
-    check_weights(weights, network.state_dict(), WEIGHTS, _TRAIN_AGAIN)
-    network.load_state_dict(weights)
+    path = folder / WEIGHTS
+    network.load_state_dict(read_weights(path, network.state_dict(), _TRAIN_AGAIN))
     if network.backbone.hash() != record.backbone_hash:
         raise ModelError(
             f"the encoder in '{WEIGHTS}' is not the one that '{RECORD}' names", _TRAIN_AGAIN
@@ -214,16 +166,11 @@ def load_model(folder: Path) -> "tuple[Network, ModelRecord]":
 
 def read_record(folder: Path) -> ModelRecord:
     """Read `model.json` and check what can be checked without the tensors."""
-    try:
-        table = json.loads((folder / RECORD).read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
+    if not (folder / RECORD).exists():
         raise ModelError(
             f"'{folder.name}' has no '{RECORD}'", "give a folder that `enteron train` made"
-        ) from error
-    except (OSError, ValueError) as error:
-        raise ModelError(f"'{RECORD}' is not readable JSON", _TRAIN_AGAIN) from error
-    if not isinstance(table, dict):
-        raise ModelError(f"'{RECORD}' is not a JSON object", _TRAIN_AGAIN)
+        )
+    table = read_json_object(folder / RECORD, _TRAIN_AGAIN, source=f"'{RECORD}'", error=ModelError)
     _check_header(table)
     try:
         record = make_options(ModelRecord, table, RECORD)
@@ -243,6 +190,17 @@ def read_record(folder: Path) -> ModelRecord:
                 f"'{RECORD}' contradicts itself: {field} is both {one!r} and {other!r}",
                 _TRAIN_AGAIN,
             )
+    size = record.backbone.preprocessing.size
+    if record.backbone.name != "lite" and size != VIT_SIZE:
+        raise ModelError(
+            f"'{RECORD}' gives a ViT pictures of {size} pixels, where it takes {VIT_SIZE}",
+            _TRAIN_AGAIN,
+        )
+    if record.options.bundle is not None or record.options.download:
+        raise ModelError(
+            f"'{RECORD}' refers to weights outside of its folder",
+            "set bundle to null and download to false: a model folder is complete",
+        )
     return record
 
 
@@ -250,7 +208,7 @@ def _check_header(table: dict[str, Any]) -> None:
     """Check format and label order first: their messages matter more than a missing field."""
     if table.get("format") != 1:
         raise ModelError(
-            f"'{RECORD}' has format {table.get('format')!r} where 1 is read",
+            f"'{RECORD}' has format {shown(table.get('format'))} where 1 is read",
             "use the version of enteron that made it",
         )
     labels = table.get("labels")
@@ -260,7 +218,7 @@ def _check_header(table: dict[str, Any]) -> None:
     for index, (name, expected) in enumerate(zip(labels, LABELS, strict=True)):
         if name != expected:
             raise ModelError(
-                f"label {index} in '{RECORD}' is '{name}' where enteron has '{expected}'",
+                f"label {index} in '{RECORD}' is {shown(name)} where enteron has '{expected}'",
                 "its columns have another meaning; train the model with this version",
             )
 
@@ -278,27 +236,80 @@ def _card(record: ModelRecord) -> Card:
     )
 
 
-CALIBRATION = "calibration.json"
+# ---- split.json
+
+
+def model_split(folder: Path, record: ModelRecord) -> Split:
+    """The split of a model folder; another one than the model was trained with is refused."""
+    split = load_split(folder / SPLIT)
+    if record.split_hash is None:
+        raise ModelError(
+            f"'{RECORD}' names no split, so the studies in '{SPLIT}' may have trained the model",
+            "train the model again with this split, or calibrate with --split all on other studies",
+        )
+    if split.hash != record.split_hash:
+        raise ModelError(
+            f"'{SPLIT}' is not the split that the model was trained with",
+            f"copy the model's own '{SPLIT}' again; a new split needs a new training",
+        )
+    return split
+
+
+# ---- calibration.json and priors.json
 
 
 def load_calibration(path: Path) -> Calibration:
-    """Read a calibration from its file, or from the model folder that holds it."""
-    if path.is_dir():
-        path = path / CALIBRATION
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not text in UTF-8"
-        raise ConfigError(
-            f"{path.name} cannot be read ({reason})",
-            "give a model folder that was calibrated, or make one with `enteron tune`",
-        ) from error
-    return parse_json_options(Calibration, text, path.name, "make it again with `enteron tune`")
+    """Read a calibration from its file, or from the model folder that holds it.
+
+    Beside a `model.json` it must have been fitted for that model.
+    """
+    folder, file = (path, path / CALIBRATION) if path.is_dir() else (path.parent, path)
+    table = read_json_object(
+        file,
+        "give a model folder that was calibrated, or make one with `enteron tune`",
+        error=ConfigError,
+    )
+    calibration = make_options(Calibration, table, file.name)
+    if (folder / RECORD).exists():
+        require_fitted_for(calibration, read_record(folder), file.name)
+    return calibration
+
+
+def require_fitted_for(
+    calibration: Calibration, record: ModelRecord, file: str = CALIBRATION
+) -> None:
+    """Refuse a calibration that was not fitted for this model."""
+    fitted_for = calibration.fitted_for
+    if fitted_for is None:
+        raise ModelError(
+            f"'{file}' does not say which model it was fitted for: an earlier version made it",
+            _CALIBRATE_AGAIN,
+        )
+    if fitted_for.origin == "scores":
+        raise ModelError(
+            f"'{file}' was fitted by `enteron tune` on scores that are not of this model",
+            f"{_CALIBRATE_AGAIN}; a calibration of `enteron tune` belongs into a folder of its own",
+        )
+    if fitted_for.weights != record.weights_hash:
+        raise ModelError(f"'{file}' was fitted for another model", _CALIBRATE_AGAIN)
+    if fitted_for.settings != record.settings_hash:
+        raise ModelError(
+            f"options or backbone in '{RECORD}' were changed since '{file}' was fitted",
+            f"undo the change, or {_CALIBRATE_AGAIN}",
+        )
+    if fitted_for.split != record.split_hash:
+        raise ModelError(f"'{file}' was fitted with another split", _CALIBRATE_AGAIN)
+    trained = {study.id for study in record.training_studies or ()}
+    if len(trained.intersection(fitted_for.study_ids)) > fitted_for.training_studies:
+        raise ModelError(
+            f"'{file}' was fitted on studies that trained the model, and does not say so",
+            _CALIBRATE_AGAIN,
+        )
 
 
 def save_calibration(calibration: Calibration, path: Path) -> None:
     """Write a calibration; equal calibrations give equal bytes."""
-    write_text(path, json.dumps(calibration.model_dump(), indent=1, sort_keys=True) + "\n")
+    write_json(path, calibration.model_dump(mode="json"), sort_keys=True)
 
 
 def model_priors(path: Path) -> Priors:
@@ -309,3 +320,24 @@ def model_priors(path: Path) -> Priors:
     folder = path if path.is_dir() else path.parent
     stored = folder / PRIORS
     return load_priors(stored if stored.exists() else None)
+
+
+def decoding_priors(
+    calibration: Calibration, model: Path | None, given: Priors | None = None
+) -> Priors:
+    """The priors to decode with: the given ones, else the model's, else the packaged ones.
+
+    A calibration fits only together with the priors that it was fitted with; others are refused.
+    `model` is a model folder, or its `calibration.json`.
+    """
+    if given is None:
+        given_by = f"'{PRIORS}' of the folder, or of the package,"
+        remedy = f"copy the '{PRIORS}' that lay beside '{CALIBRATION}', or calibrate again"
+        priors = load_priors() if model is None else model_priors(model)
+    else:
+        given_by, priors = "the file of --priors", given
+        remedy = "leave out --priors, or calibrate with these priors"
+    fitted_for = calibration.fitted_for
+    if fitted_for is not None and fitted_for.priors != priors_hash(priors):
+        raise ConfigError(f"{given_by} is not what '{CALIBRATION}' was fitted with", remedy)
+    return priors

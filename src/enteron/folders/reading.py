@@ -11,7 +11,6 @@ report.html        the page                                         enteron.repo
 
 import csv
 import io
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -29,7 +28,7 @@ from enteron.datasets.submission import MAX_FRAME, write_submission
 from enteron.decoding import DecodedEvent, DecodeOptions
 from enteron.decoding.events import to_annotation
 from enteron.errors import EnteronError, LabelError, nearest, shorten, shown
-from enteron.files import RECORD_LIMIT, make_folder, read_json, write_text
+from enteron.files import RECORD_LIMIT, json_text, make_folder, read_json, write_json, write_text
 from enteron.folders.scores import read_scores
 from enteron.labels import LABELS, REGIONS
 from enteron.types import Annotation, FrameAxis, Gap, Scores, Unit, gaps_of
@@ -84,6 +83,7 @@ class ModelFacts(_Facts):
     trained_on: dict[str, JsonValue] = Field(default_factory=dict)
     results: dict[str, float] = Field(default_factory=dict)
     calibrated: bool | None = None
+    calibrated_on_training: int = 0  # studies of the calibration that had trained the model
     split: str | None = None
 
 
@@ -161,12 +161,24 @@ class RunRecord(_Facts):
     def save(self, folder: Path) -> None:
         """Write run.json, replacing the record of an earlier stage."""
         content = self.model_dump(mode="json")
-        write_text(folder / RUN, json.dumps(content, indent=1, sort_keys=True) + "\n")
+        write_json(folder / RUN, content, sort_keys=True)
 
     @property
     def is_calibrated(self) -> bool | None:
         """Whether the scores were calibrated; None when the run does not tell."""
         return None if self.model is None else self.model.calibrated
+
+    @property
+    def training_note(self) -> str | None:
+        """A sentence where the calibration was fitted on studies that trained the model."""
+        count = 0 if self.model is None else self.model.calibrated_on_training
+        if not count:
+            return None
+        studies = "a study" if count == 1 else f"{count} studies"
+        return (
+            f"the confidence was calibrated on {studies} that had trained the model, so that it is "
+            "too high"
+        )
 
     @property
     def unreadable_frames(self) -> tuple[int, ...]:
@@ -221,8 +233,8 @@ def write_events(
     """
     make_folder(folder)
     rows = [_event_row(event, scores) for event in events]
-    head = json.dumps({"study": scores.study, "unit": str(scores.unit)})
-    lines = ",\n".join(json.dumps(row) for row in rows)
+    head = json_text({"study": scores.study, "unit": str(scores.unit)})
+    lines = ",\n".join(json_text(row) for row in rows)
     listed = f"[\n{lines}\n]" if lines else "[]"
     write_text(folder / EVENTS, f'{head[:-1]}, "events": {listed}}}\n')
     write_text(folder / EVENTS_TABLE, _events_csv(rows))
@@ -494,11 +506,6 @@ def _decoded_scores(path: Path, events: EventsFile, run: RunRecord) -> Scores:
     if scores.unit is not events.unit:
         raise EnteronError(
             f"{path.name} counts in '{scores.unit}', {EVENTS} in '{events.unit}'", MIXED
-        )
-    times = scores.times
-    if times is not None and not (np.isfinite(times).all() and (np.diff(times) >= 0).all()):
-        raise EnteronError(
-            f"the times in {path.name} have holes or go back", "correct the column or leave it out"
         )
     return replace(scores, study=events.study)
 

@@ -1,15 +1,9 @@
-"""A backbone as an ONNX graph of one image: export, int8 quantisation, and the cache of graphs.
+"""A backbone as an ONNX graph of one image: export and int8 quantisation.
 
 The graph takes uint8 images; normalisation is part of it.
 """
 
-import hashlib
-import json
-import os
 import warnings
-from collections.abc import Callable
-from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 
 import numpy as np
 import onnx
@@ -18,11 +12,8 @@ from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 from torch import nn
 
-from enteron.errors import EnteronError
-from enteron.files import write_bytes, write_text
 from enteron.inference.onnx_runtime import GRAPH_INPUT, GRAPH_OUTPUT
 from enteron.model.backbones import Backbone
-from enteron.model.options import BackboneSpec
 
 OPSET = 20
 """The first version of ONNX's operators with GELU as a single one."""
@@ -160,61 +151,3 @@ def shifted_graph(graph: bytes, shift: NDArray[np.float32]) -> bytes:
     model.graph.initializer.append(constant)
     model.graph.node.append(helper.make_node("Add", [unshifted, constant.name], [GRAPH_OUTPUT]))
     return model.SerializeToString()
-
-
-# ---- cache
-
-_GRAPH_FORMAT = 2  # raised when this module, or the trial images of int8, produce another graph
-_PACKAGES = ("torch", "onnx", "onnxscript", "onnxruntime", "timm")
-
-
-def cache_folder() -> Path:
-    """`ENTERON_CACHE`, else `XDG_CACHE_HOME/enteron`, else `~/.cache/enteron`."""
-    folder = os.environ.get("ENTERON_CACHE")
-    if folder:
-        return Path(folder)
-    user_cache = os.environ.get("XDG_CACHE_HOME")
-    return (Path(user_cache) if user_cache else Path.home() / ".cache") / "enteron"
-
-
-def graph_key(spec: BackboneSpec, backbone_hash: str, kind: str) -> str:
-    """A file name made from everything that the graph depends on.
-
-    The specification is included because weights alone do not determine the number of heads.
-    """
-    dependencies = {
-        "backbone": backbone_hash,
-        "spec": spec.model_dump(mode="json"),
-        "kind": kind,
-        "format": _GRAPH_FORMAT,
-        "versions": {name: _version(name) for name in _PACKAGES},
-    }
-    digest = hashlib.sha256(json.dumps(dependencies, sort_keys=True).encode()).hexdigest()
-    return f"{spec.name}-{kind}-{digest[:24]}"
-
-
-def cached_graph(key: str, build: Callable[[], bytes]) -> bytes:
-    """The cached graph, or a new one, which is cached if the folder can be written."""
-    folder = cache_folder()
-    graph_path, digest_path = folder / f"{key}.onnx", folder / f"{key}.sha256"
-    try:
-        graph = graph_path.read_bytes()
-        if hashlib.sha256(graph).hexdigest() == digest_path.read_text(encoding="utf-8").strip():
-            return graph
-    except (OSError, UnicodeDecodeError):
-        pass  # missing or unreadable: build it again
-    graph = build()
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        write_bytes(graph_path, graph)
-        write_text(digest_path, hashlib.sha256(graph).hexdigest() + "\n")
-    except (OSError, EnteronError):
-        pass  # without a cache the next run exports again; nothing else is lost
-    return graph
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "none"

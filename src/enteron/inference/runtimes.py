@@ -134,7 +134,7 @@ def _build_onnx(backbone: "Backbone", threads: int) -> Encoder:
 
 
 def _build_onnx_int8(backbone: "Backbone", threads: int) -> Encoder:
-    from enteron.inference.onnx_graph import cached_graph, graph_key
+    from enteron.inference.graph_cache import cached_graph, graph_key
     from enteron.inference.onnx_runtime import OnnxEncoder
 
     if backbone.spec.name == "lite":
@@ -146,6 +146,7 @@ def _build_onnx_int8(backbone: "Backbone", threads: int) -> Encoder:
     graph = cached_graph(
         graph_key(backbone.spec, backbone_hash, "int8-shifted"),
         lambda: _int8_graph(backbone, backbone_hash, threads),
+        lambda graph: _is_faithful(graph, backbone, _INT8_DRIFT),
     )
     return OnnxEncoder(graph, "onnx-int8", backbone_hash, backbone.spec.preprocessing, threads)
 
@@ -186,10 +187,42 @@ def _build_cuda(runtime: str) -> "Callable[[Backbone, int], Encoder]":
 
 
 def _fp32_graph(backbone: "Backbone", backbone_hash: str) -> bytes:
-    from enteron.inference.onnx_graph import cached_graph, export_graph, graph_key
+    from enteron.inference.graph_cache import cached_graph, graph_key
+    from enteron.inference.onnx_graph import export_graph
 
-    key = graph_key(backbone.spec, backbone_hash, "fp32")
-    return cached_graph(key, lambda: export_graph(backbone))
+    return cached_graph(
+        graph_key(backbone.spec, backbone_hash, "fp32"),
+        lambda: export_graph(backbone),
+        lambda graph: _is_faithful(graph, backbone, _FP32_DRIFT),
+    )
+
+
+# Drift, as a share of the spread, at which a graph from the cache is not this backbone's. Rounding
+# gives about 1e-6; int8 some 0.1; another backbone more than 1.
+_FP32_DRIFT = 1e-3
+_INT8_DRIFT = 0.5
+_CHECKED_IMAGES = 3
+
+
+def _is_faithful(graph: bytes, backbone: "Backbone", largest_drift: float) -> bool:
+    """Whether a graph from the cache encodes pictures as the backbone does.
+
+    The pictures are shifted by a random distance each time, so that no graph can know them. Any
+    failure counts as no: the graph is then built again.
+    """
+    from enteron.inference.onnx_runtime import OnnxEncoder
+
+    preprocessing = backbone.spec.preprocessing
+    images = trial_images(preprocessing, _CHECKED_IMAGES)
+    shift = tuple(int(n) for n in np.random.default_rng().integers(preprocessing.size, size=2))
+    images = np.ascontiguousarray(np.roll(images, shift, axis=(2, 3)))
+    try:
+        features = OnnxEncoder(graph, "onnx", "", preprocessing, 1).encode(images)
+    except Exception:  # ONNX Runtime's own exceptions have no common base
+        return False
+    exact = _build_torch(backbone, usable_threads(None)).encode(images)
+    measured = drift(features, exact)
+    return measured.largest == 0 or measured.of_spread <= largest_drift
 
 
 _BUILDERS: "dict[str, Callable[[Backbone, int], Encoder]]" = {

@@ -5,10 +5,25 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
+from enteron.errors import ConfigError, shown
 from enteron.model.preprocessing import Preprocessing
 from enteron.options import Options
 
 BackboneName = Literal["biomedclip", "lite", "vit-tiny"]
+
+TRUNKS: dict[BackboneName, tuple[str, ...]] = {
+    "biomedclip": ("vit_base_patch16_224", "vit_tiny_patch16_224"),  # the second for small bundles
+    "lite": ("tf_efficientnet_lite0",),
+    "vit-tiny": ("vit_tiny_patch16_224",),
+}
+"""The trunks that each backbone may have, by timm's names.
+
+timm and open_clip would also take names with a prefix such as `hf-hub:` or `local-dir:`, and fetch
+what those refer to from the network or the disk. No file may name anything but these.
+"""
+
+VIT_SIZE = 224
+"""Width and height, in pixels, of the pictures that every ViT above takes."""
 
 FEATURES = 512
 """Width of a frame's embedding, the same for every backbone."""
@@ -21,13 +36,28 @@ class BackboneSpec(Options):
     """Name of the backbone."""
 
     trunk: str
-    """Architecture of the trunk, by timm's name."""
+    """Architecture of the trunk: one of `TRUNKS`, by timm's name."""
 
     differential: bool = False
     """Whether the attention is differential."""
 
     preprocessing: Preprocessing
     """Size and normalisation of its input images."""
+
+    @model_validator(mode="after")
+    def _require_known_trunk(self) -> Self:
+        require_known_trunk(self.name, self.trunk)
+        return self
+
+
+def require_known_trunk(backbone: BackboneName, trunk: str) -> None:
+    """Refuse a trunk that the backbone does not have."""
+    if trunk not in TRUNKS[backbone]:
+        known = " or ".join(f"'{name}'" for name in TRUNKS[backbone])
+        raise ConfigError(
+            f"the backbone '{backbone}' cannot have the trunk {shown(trunk)}",
+            f"use {known}: no other trunk is loaded, from the network or the disk",
+        )
 
 
 class ModelOptions(Options):
@@ -48,7 +78,7 @@ class ModelOptions(Options):
     frames: Literal[1, 3] = 3
     """Frames of a clip; its last frame is the one that is classified. 1 is an ablation."""
 
-    neighbour_step: int = Field(default=1, ge=1)
+    neighbour_step: int = Field(default=1, ge=1, le=1000)
     """Distance between a clip's frames, counted in stored frames (decision 1)."""
 
     dropout: float = Field(default=0.4, ge=0, lt=1)

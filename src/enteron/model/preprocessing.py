@@ -5,10 +5,11 @@ torch is imported only where it runs, so that options load without it.
 
 import hashlib
 import json
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from enteron.errors import EnteronError, ModelError
 from enteron.options import Options
@@ -16,8 +17,8 @@ from enteron.options import Options
 if TYPE_CHECKING:
     import torch
 
-PerChannel = tuple[float, float, float]
-"""One value for each of red, green and blue."""
+Mean = Annotated[float, Field(ge=0, le=1)]
+Deviation = Annotated[float, Field(ge=0.01, le=10)]
 
 
 class Preprocessing(Options):
@@ -26,13 +27,13 @@ class Preprocessing(Options):
     Embeddings are comparable only if they were computed under the same hash.
     """
 
-    size: int = 224
+    size: int = Field(default=224, ge=8, le=1024)
     """Width and height of the image that goes into the backbone, in pixels."""
 
-    mean: PerChannel = (0.5, 0.5, 0.5)
-    """Subtracted from each channel, after values were scaled to 0..1."""
+    mean: tuple[Mean, Mean, Mean] = (0.5, 0.5, 0.5)
+    """Subtracted from red, green and blue, after values were scaled to 0..1."""
 
-    std: PerChannel = (0.5, 0.5, 0.5)
+    std: tuple[Deviation, Deviation, Deviation] = (0.5, 0.5, 0.5)
     """Each channel is divided by it, after values were scaled to 0..1."""
 
     interpolation: Literal["bicubic", "bilinear"] = "bicubic"

@@ -4,8 +4,6 @@ A study depends on the options, the priors and its own number only. So labels an
 same bytes for any number of processes, a killed run can be resumed, and studies can be added later.
 """
 
-import hashlib
-import json
 import multiprocessing
 import os
 from collections import deque
@@ -29,13 +27,13 @@ from enteron.datasets.galar import write_challenge_file, write_label_table, writ
 from enteron.datasets.label_table import LabelTable, truth_events
 from enteron.datasets.submission import write_submission
 from enteron.errors import EnteronError
-from enteron.files import RECORD_LIMIT, read_json, write_text
+from enteron.files import RECORD_LIMIT, read_json, write_json, write_text
 from enteron.labels import COLUMN, FINDINGS, LABELS, LANDMARK_BETWEEN, LANDMARKS, REGIONS
 from enteron.options import Options
 from enteron.phantom.film import Film
 from enteron.phantom.timeline import Timeline, TimelineOptions, draw_timeline, study_seed
 from enteron.phantom.trace import Bytes
-from enteron.priors import Priors, load_priors, priors_to_json
+from enteron.priors import Priors, load_priors, priors_hash, priors_to_json
 from enteron.runs import runs_of
 from enteron.study.picture import encode_png
 from enteron.study.study import METADATA_FILE, StudyMetadata
@@ -240,8 +238,7 @@ class Manifest(Options):
 def _record(priors: Priors) -> PriorsRecord | None:
     if priors == load_priors():
         return None
-    digest = hashlib.sha256(priors_to_json(priors).encode()).hexdigest()
-    return PriorsRecord(source=priors.source, sha256=digest)
+    return PriorsRecord(source=priors.source, sha256=priors_hash(priors))
 
 
 def _claim(root: Path, options: PhantomOptions, priors: Priors) -> None:
@@ -260,7 +257,7 @@ def _claim(root: Path, options: PhantomOptions, priors: Priors) -> None:
         {"made by": f"enteron {version('enteron')}", "options": options, "priors": record}
     )
     content = manifest.model_dump(by_alias=True, exclude_none=True)
-    write_text(path, json.dumps(content, indent=1) + "\n")
+    write_json(path, content)
 
 
 def _read_manifest(path: Path) -> Manifest:

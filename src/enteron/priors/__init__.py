@@ -5,8 +5,17 @@ from enteron.priors.statistics import (
     Share,
     Sizes,
     load_priors,
+    priors_hash,
     priors_to_json,
     save_priors,
 )
 
-__all__ = ["Priors", "Share", "Sizes", "load_priors", "priors_to_json", "save_priors"]
+__all__ = [
+    "Priors",
+    "Share",
+    "Sizes",
+    "load_priors",
+    "priors_hash",
+    "priors_to_json",
+    "save_priors",
+]

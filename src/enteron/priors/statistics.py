@@ -5,7 +5,7 @@ correlated; the blocks of the file, each with the source and the unit of its fig
 writing the file.
 """
 
-import json
+import hashlib
 import math
 import re
 from collections.abc import Sequence
@@ -19,9 +19,9 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic import AfterValidator, Field, model_validator
 
 from enteron.errors import ConfigError
-from enteron.files import RECORD_LIMIT, read_text, write_text
+from enteron.files import RECORD_LIMIT, json_text, parse_json, read_json_object, write_text
 from enteron.labels import FINDINGS, LABELS, LANDMARKS, REGIONS
-from enteron.options import Options, parse_json_options
+from enteron.options import Options, make_options
 from enteron.runs import Runs
 
 LEVELS: Final = (
@@ -33,11 +33,24 @@ LEVELS: Final = (
 MAX_CORRELATION: Final = 0.98
 """Bound of a fitted correlation: at 1 two labels would be the same."""
 
+LARGEST_COUNT: Final = 10**12
+"""Bound of a count or duration in a file: more rows or frames than any dataset has."""
+
+LARGEST_SIZE: Final = 1e7
+"""Bound of a run, a gap or a number of runs in a file: some hundred times a study."""
+
+LEAST_LOG_SD: Final = 0.05
+"""Decoding takes no smaller spread of log durations: those of a single study have none."""
+
 MIN_STANDARD_ERRORS: Final = 2.0
 """A correlation below so many standard errors is indistinguishable from none and taken as 0."""
 
 _NORMAL: Final = NormalDist()
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(48)  # quadrature on [-1, 1]
+
+
+Count = Annotated[int, Field(ge=0, le=LARGEST_COUNT)]
+Probability = Annotated[float, Field(ge=0, le=1)]
 
 
 class Sizes(Options):
@@ -47,10 +60,10 @@ class Sizes(Options):
     quantiles, since real sizes have heavier tails than a log-normal.
     """
 
-    n: int = Field(ge=0)
-    single: float = Field(ge=0, le=1)  # share of sizes that are exactly 1
-    log_mean: float  # mean of the natural log of the sizes above 1
-    log_sd: float = Field(ge=0)  # its standard deviation
+    n: Count
+    single: Probability  # share of sizes that are exactly 1
+    log_mean: float = Field(ge=0, le=20)  # mean of the natural log of the sizes above 1
+    log_sd: float = Field(ge=0, le=10)  # its standard deviation
     quantiles: tuple[float, ...]  # of the sizes above 1 at LEVELS; k is spread over k-.5 to k+.5
 
     @model_validator(mode="after")
@@ -61,7 +74,14 @@ class Sizes(Options):
             raise ValueError("quantiles must not fall")
         if self.quantiles[0] < 1.5:
             raise ValueError("quantiles are of sizes above 1, so none is below 1.5")
+        if self.quantiles[-1] > LARGEST_SIZE:
+            raise ValueError(f"quantiles must not exceed {LARGEST_SIZE:,.0f}")
         return self
+
+    @property
+    def spread(self) -> float:
+        """Standard deviation of the log sizes for a density, which needs one above 0."""
+        return max(self.log_sd, LEAST_LOG_SD)
 
     def draw(self, count: int, rng: np.random.Generator, factor: float = 1.0) -> NDArray[np.int64]:
         """`count` sizes times the factor, each at least 1."""
@@ -260,7 +280,33 @@ def _correlations(*groups: tuple[str, ...]) -> AfterValidator:
     return AfterValidator(check)
 
 
+def _among(names: tuple[str, ...]) -> AfterValidator:
+    """Requires a table to have no keys but these."""
+
+    def check(table: dict[str, object]) -> dict[str, object]:
+        for unknown in sorted(set(table) - set(names)):
+            raise ValueError(f"'{unknown}' does not belong here")
+        return table
+
+    return AfterValidator(check)
+
+
+def _require_probabilities(table: PairTable) -> PairTable:
+    for value in (value for row in table.values() for value in row.values()):
+        if not 0 <= value <= 1:
+            raise ValueError(f"{value} is not a share from 0 to 1")
+    return table
+
+
+def _require_region(name: str) -> str:
+    if name not in REGIONS:
+        raise ValueError(f"'{name}' is not a region")
+    return name
+
+
 LabelPairs = Annotated[PairTable, AfterValidator(_require_labels)]
+Region = Annotated[str, AfterValidator(_require_region)]
+Odds = Annotated[float, Field(ge=0, le=1e6)]
 
 
 class Sourced(Options):
@@ -273,8 +319,14 @@ class Sourced(Options):
 class Share(Options):
     """`count` of `n`."""
 
-    count: int = Field(ge=0)
-    n: int = Field(ge=1)
+    count: Count
+    n: int = Field(ge=1, le=LARGEST_COUNT)
+
+    @model_validator(mode="after")
+    def _check(self) -> "Share":
+        if self.count > self.n:
+            raise ValueError(f"count {self.count} exceeds n {self.n}")
+        return self
 
     @property
     def value(self) -> float:
@@ -314,18 +366,23 @@ class Presence(Sourced):
 class LogNormal(Options):
     """Natural log of a duration in original frames."""
 
-    n: int = Field(ge=0)
+    n: Count
     log_mean: float = Field(ge=-20, le=20)
     log_sd: float = Field(ge=0, le=10)
-    median: float = Field(gt=0)  # of the durations themselves, not exp(log_mean)
+    median: float = Field(gt=0, le=LARGEST_COUNT)  # of the durations, not exp(log_mean)
+
+    @property
+    def spread(self) -> float:
+        """Standard deviation of the log durations for a density, which needs one above 0."""
+        return max(self.log_sd, LEAST_LOG_SD)
 
 
 class PublishedDuration(Options):
     """What is known of a duration over more studies."""
 
-    n: int
-    median: float
-    log_sd: float
+    n: Count
+    median: float = Field(gt=0, le=LARGEST_COUNT)
+    log_sd: float = Field(ge=0, le=10)
 
 
 class Duration(Options):
@@ -342,12 +399,13 @@ class BackSteps(Sourced):
     """
 
     studies: BestShare  # studies with at least one
-    steps: int = Field(ge=0)  # in all, in the fitted studies
-    published_steps: int | None = Field(default=None, ge=0)  # in all, in the published studies
+    steps: Count  # in all, in the fitted studies
+    published_steps: Count | None = None  # in all, in the published studies
     shorter: LogNormal
     longer: LogNormal
     early: Share  # steps in which the shorter interval is the one in the later region
-    borders: dict[str, Share]  # by the later region: studies whose steps cross its entry
+    # By the later region: studies whose steps cross its entry.
+    borders: Annotated[dict[str, Share], _among(REGIONS)]
 
     @property
     def mean_steps(self) -> float:
@@ -372,7 +430,7 @@ class Landmark(Options):
     lies before or after it at a distance.
     """
 
-    needs: tuple[str, ...]  # regions that every study with the landmark shows
+    needs: tuple[Region, ...]  # regions that every study with the landmark shows
     runs: Sizes  # per study that shows it
     lengths: Sizes  # rows
     main: Annotated[dict[str, Share], _keys("ends", "starts", "across", "before", "after")]
@@ -396,48 +454,51 @@ class Finding(Options):
     lengths: Sizes  # rows per run
     gaps_inside: Sizes  # rows between the runs of a burst
     gaps_between: Sizes  # rows between bursts
-    rows: float = Field(ge=0)  # mean per study that shows the finding
+    rows: float = Field(ge=0, le=LARGEST_COUNT)  # mean per study that shows the finding
     # Odds of a row of the finding to lie in each region, to be multiplied by the square root of
     # the region's rows in the study at hand.
-    region: Annotated[dict[str, float], _keys(*REGIONS)]
+    region: Annotated[dict[str, Odds], _keys(*REGIONS)]
 
 
 class Findings(Sourced):
     """The nine findings."""
 
-    burst_gap: int = Field(ge=1)  # a longer gap, in rows, ends a burst
+    burst_gap: int = Field(ge=1, le=int(LARGEST_SIZE))  # a longer gap, in rows, ends a burst
     labels: Annotated[dict[str, Finding], _keys(*FINDINGS)]
 
 
 class Overlap(Options):
     """How often finding b is seen on the rows of finding a."""
 
-    studies: int = Field(ge=0)  # that show both
-    share: float = Field(ge=0, le=1)  # mean over those studies of the share of a's rows with b
-    sd: float = Field(ge=0)  # of that share between studies
+    studies: Count  # that show both
+    share: Probability  # mean over those studies of the share of a's rows with b
+    sd: float = Field(ge=0, le=1)  # of that share between studies
 
 
 class Cooccurrence(Sourced):
     """Findings on the same rows."""
 
-    pooled: LabelPairs  # [a][b] = P(b | a) over all rows of all studies
-    both: dict[str, dict[str, Overlap]]  # [a][b], over the studies that show both
+    # [a][b] = P(b | a) over all rows of all studies
+    pooled: Annotated[LabelPairs, AfterValidator(_require_probabilities)]
+    # [a][b], over the studies that show both
+    both: Annotated[dict[str, Annotated[dict[str, Overlap], _among(LABELS)]], _among(LABELS)]
 
 
 class GivenRegion(Sourced):
     """P(landmark or finding | region)."""
 
-    frames: dict[str, int]  # original frames of each region
-    shares: Annotated[dict[str, dict[str, float]], _keys(*REGIONS)]
+    frames: Annotated[dict[str, Count], _keys(*REGIONS)]  # original frames of each region
+    shares: Annotated[dict[str, Annotated[dict[str, Probability], _among(LABELS)]], _keys(*REGIONS)]
 
 
 class Priors(Options):
     """Everything that was measured."""
 
     source: str = Field(min_length=1)
-    studies: int = Field(ge=1)
-    rows: int = Field(ge=1)
-    strides: dict[str, int]  # original frames per stored row -> number of studies
+    studies: int = Field(ge=1, le=LARGEST_COUNT)
+    rows: int = Field(ge=1, le=LARGEST_COUNT)
+    # Original frames per stored row -> number of studies.
+    strides: dict[str, Count] = Field(max_length=1000)
     presence: Presence
     regions: Regions
     back_steps: BackSteps
@@ -463,18 +524,21 @@ PACKAGED = "priors.json"
 def load_priors(path: Path | None = None) -> Priors:
     """The priors in the file, or those that come with the package."""
     if path is None:
-        name = PACKAGED
         text = resources.files("enteron").joinpath(PACKAGED).read_text(encoding="utf-8")
-    else:
-        name = path.name
-        text = read_text(
-            path,
-            RECORD_LIMIT,
-            "make them with `enteron priors fit`, or give no file to use the packaged ones",
-            source=f"priors {name}",
-            error=ConfigError,
-        )
-    return parse_json_options(Priors, text, name, "make it again with `enteron priors fit`")
+        return make_options(Priors, parse_json(text, PACKAGED), PACKAGED)
+    table = read_json_object(
+        path,
+        "make them with `enteron priors fit`, or give no file to use the packaged ones",
+        source=f"priors {path.name}",
+        limit=RECORD_LIMIT,
+        error=ConfigError,
+    )
+    return make_options(Priors, table, path.name)
+
+
+def priors_hash(priors: Priors) -> str:
+    """Identifies priors by their content, wherever they are stored."""
+    return hashlib.sha256(priors_to_json(priors).encode()).hexdigest()
 
 
 def save_priors(priors: Priors, path: Path) -> None:
@@ -484,7 +548,7 @@ def save_priors(priors: Priors, path: Path) -> None:
 
 def priors_to_json(priors: Priors) -> str:
     """Sorted and indented, with each list and each small object of numbers on one line."""
-    text = json.dumps(priors.model_dump(exclude_none=True), indent=1, sort_keys=True)
+    text = json_text(priors.model_dump(exclude_none=True), indent=1, sort_keys=True)
     text = re.sub(r"\[[^\[\]{}]*\]", _one_line, text)
     return re.sub(r"\{[^\[\]{}]*\}", _one_line, text) + "\n"
 

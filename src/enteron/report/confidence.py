@@ -59,6 +59,7 @@ class ConfidencePanel:
     with_thresholds: bool  # events close to their threshold are among the doubtful ones
     regions: RegionShares
     calibrated: bool | None
+    training_note: str | None  # where the calibration was fitted on studies that trained the model
 
 
 def confidence_panel(
@@ -96,6 +97,7 @@ def confidence_panel(
         with_thresholds=bool(thresholds),
         regions=_region_shares(scores),
         calibrated=run.is_calibrated,
+        training_note=run.training_note,
     )
 
 

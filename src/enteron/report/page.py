@@ -1,6 +1,5 @@
 """The page: places the panels, with styles, script and data, in one self-contained file."""
 
-import json
 from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -14,7 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from enteron.calibration import calibrated
-from enteron.files import write_text
+from enteron.files import json_text, write_text
 from enteron.folders.reading import Reading, load_reading
 from enteron.labels import COLOURS, LABELS
 from enteron.report.clock import Clock, counted
@@ -146,7 +145,7 @@ def render(page: Page) -> str:
 
 def embedded_json(data: Mapping[str, Any]) -> Markup:
     """JSON that can stand inside a script element: no '<', so nothing in it can end the element."""
-    text = json.dumps(data, separators=(",", ":"))  # non-ASCII, U+2028 included, is escaped
+    text = json_text(data, separators=(",", ":"))  # non-ASCII, U+2028 included, is escaped
     for character in "<>&":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return Markup(text)

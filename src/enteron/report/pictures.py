@@ -1,6 +1,5 @@
 """Pictures of events: which frames to show, their JPEG files, and those that fit the page."""
 
-import json
 from base64 import b64encode
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -13,7 +12,7 @@ import numpy as np
 
 from enteron.decoding.events import DecodedEvent
 from enteron.errors import EnteronError
-from enteron.files import RECORD_LIMIT, make_inner_folder, read_json, write_bytes, write_text
+from enteron.files import RECORD_LIMIT, make_inner_folder, read_json, write_bytes, write_json
 from enteron.folders.reading import event_rows
 from enteron.labels import COLUMN, REGIONS
 from enteron.report.field_of_view import Mask, field_of_view, masked
@@ -156,7 +155,7 @@ def save_pictures(
         "unreadable": [{"frame": n, "reason": reason} for n, reason in saved.unreadable],
         "masked": saved.masked,
     }
-    write_text(pictures / INDEX, json.dumps(index) + "\n")
+    write_json(pictures / INDEX, index, indent=None)
     return saved
 
 

@@ -32,6 +32,7 @@ from enteron.labels import LABELS
 from enteron.model.network import Network, start_network
 from enteron.priors import save_priors
 from enteron.progress import Progress, SilentProgress
+from enteron.study.fingerprint import StudyFingerprint, study_fingerprint
 from enteron.training.augmentation import Augmentation
 from enteron.training.batches import BatchSource
 from enteron.training.distributed import Processes, process_group, training_device
@@ -64,6 +65,7 @@ def run_training(plan: TrainingPlan, progress: Progress) -> EpochRecord:
         elif not is_started(out):
             mark_started(plan)
         processes.barrier()
+        fingerprints = _fingerprints(plan) if processes.is_first else ()
         network = start_network(options.model, options.seed)
         if options.regime == "frozen":
             train, val = feature_sources(plan, network, processes, progress)
@@ -86,7 +88,7 @@ def run_training(plan: TrainingPlan, progress: Progress) -> EpochRecord:
             device=device,
         ).run()
         if processes.is_first:
-            _write_model_folder(plan, result, train, val)
+            _write_model_folder(plan, result, train, val, fingerprints)
         processes.barrier()
         return result.best
 
@@ -179,8 +181,21 @@ def _report_compute(
     )
 
 
+def _fingerprints(plan: TrainingPlan) -> tuple[StudyFingerprint, ...]:
+    """Of the training studies, taken at the start: their files may be gone at the end."""
+    fingerprints: list[StudyFingerprint] = []
+    for study_id in plan.split.train:
+        with plan.studies[study_id].open() as study:
+            fingerprints.append(study_fingerprint(study))
+    return tuple(fingerprints)
+
+
 def _write_model_folder(
-    plan: TrainingPlan, result: TrainingResult, train: BatchSource, val: BatchSource
+    plan: TrainingPlan,
+    result: TrainingResult,
+    train: BatchSource,
+    val: BatchSource,
+    fingerprints: tuple[StudyFingerprint, ...],
 ) -> None:
     """Write everything; `model.json` comes last, then the checkpoints are deleted."""
     out, options = plan.request.out, plan.request.options
@@ -195,6 +210,7 @@ def _write_model_folder(
         out,
         result.network,
         split_hash=plan.split.hash,
+        training_studies=fingerprints,
         training=_summary(plan, result, train, val),
         frames_by_label={label: int(count) for label, count in counts},
         results={n.replace("_", " "): v for n, v in result.best.figures.model_dump().items()},
