@@ -14,7 +14,6 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from benchmarks._timing import timed
 from enteron.decoding.events import DecodedEvent
@@ -141,9 +140,6 @@ class RepeatingStudy(Study):
         options = PhantomOptions(frames=PICTURES, seed=5, device="navicam", rarity=0.0)
         film = StudyPlan(1, options, load_priors()).film()
         self._pictures: list[RGB] = [film.frame(row) for row in range(PICTURES)]
-
-    def file_stamps(self, rows: slice = slice(None)) -> NDArray[np.int64]:
-        return np.zeros((0, 2), np.int64)  # synthetic: there are no files
 
     def _stream(self, start: int) -> Iterator[Frame]:
         return (self._fetch(row) for row in range(start, len(self)))

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter1d
 from scipy.special import expit
 
@@ -100,9 +99,6 @@ class FilmStudy(Study):
     def __init__(self, plan: StudyPlan) -> None:
         super().__init__(plan.id, plan.table.axis, None)
         self._film = plan.film()
-
-    def file_stamps(self, rows: slice = slice(None)) -> NDArray[np.int64]:
-        return np.zeros((0, 2), np.int64)  # synthetic: there are no files
 
     def _stream(self, start: int) -> Iterator[Frame]:
         return (self._fetch(row) for row in range(start, len(self)))
