@@ -17,6 +17,7 @@ import polars as pl
 
 from benchmarks._timing import timed
 from enteron.decoding.events import DecodedEvent
+from enteron.folders.identity import ReadingIdentity, scores_hash
 from enteron.folders.reading import RunRecord, write_events
 from enteron.labels import COLUMN, FINDINGS, LABELS, REGIONS
 from enteron.phantom.dataset import PhantomOptions, StudyPlan
@@ -48,10 +49,10 @@ def measure(folder: Path, frames: int, findings: int) -> None:
     scores, events = simulated_reading(frames, findings)
     columns = {label: scores.values[:, column] for column, label in enumerate(LABELS)}
     pl.DataFrame({"frame": scores.axis.frames, **columns}).write_parquet(folder / "scores.parquet")
-    write_events(folder, scores, events, cut=False)
-    RunRecord.parse({"study": "bench", "rows": frames, "rate": 4.0, "rate_note": "as stated"}).save(
-        folder
-    )
+    identity = ReadingIdentity(study="bench", scores=scores_hash(scores))
+    write_events(folder, scores, events, identity, cut=False)
+    facts = {"study": "bench", "state": "finished", "identity": identity, "rows": frames}
+    RunRecord.parse({**facts, "rate": 4.0, "rate_note": "as stated"}).save(folder)
     study = RepeatingStudy(frames)
     choice = choose_pictures(scores, events)
     begin = time.perf_counter()

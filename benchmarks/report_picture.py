@@ -15,6 +15,7 @@ from scipy.special import expit
 
 from enteron.datasets.label_table import truth_events
 from enteron.decoding import PRESETS, decode
+from enteron.folders.identity import ReadingIdentity, scores_hash
 from enteron.folders.reading import RunRecord, write_events
 from enteron.labels import LABELS
 from enteron.phantom.dataset import PhantomOptions, StudyPlan
@@ -58,11 +59,14 @@ def make_reading(folder: Path, plan: StudyPlan) -> Path:
     columns = {label: values[:, column] for column, label in enumerate(LABELS)}
     pl.DataFrame({"frame": table.axis.frames, **columns}).write_parquet(folder / "scores.parquet")
     events = decode(scores, PRESETS["transit"])
-    write_events(folder, scores, events, cut=False)
+    identity = ReadingIdentity(study=plan.id, scores=scores_hash(scores))
+    write_events(folder, scores, events, identity, cut=False)
     unreadable = {"count": 0, "frames": [], "reasons": {}}
     RunRecord.parse(
         {
             "study": plan.id,
+            "state": "finished",
+            "identity": identity,
             "rows": len(table.axis),
             "preset": "transit",
             "unreadable": unreadable,

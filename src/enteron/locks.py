@@ -12,7 +12,7 @@ import re
 import stat
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from functools import wraps
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
@@ -134,11 +134,11 @@ Result = TypeVar("Result")
 def locks_folder(
     function: Callable[Concatenate[Path, Arguments], Result],
 ) -> Callable[Concatenate[Path, Arguments], Result]:
-    """Make a function hold the lock of the folder that is its first argument."""
+    """Make a function hold the lock of the folder that is its first argument, if it exists."""
 
     @wraps(function)
     def locked(folder: Path, *arguments: Arguments.args, **named: Arguments.kwargs) -> Result:
-        with folder_lock(folder):
+        with folder_lock(folder) if folder.is_dir() else nullcontext():
             return function(folder, *arguments, **named)
 
     return locked

@@ -19,6 +19,7 @@ from enteron.folders.model import (
     save_calibration,
 )
 from enteron.labels import COLUMN, LABELS
+from enteron.locks import locks_folder
 from enteron.priors import Priors
 from enteron.progress import Progress, SilentProgress
 from enteron.types import Unit
@@ -35,6 +36,7 @@ class CalibrationReport:
     scaling_note: str | None  # a sentence where studies have fewer rows than real ones
 
 
+@locks_folder
 def calibrate_model(
     model: Path,
     data: Path,

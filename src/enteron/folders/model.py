@@ -296,6 +296,12 @@ def load_calibration(path: Path) -> Calibration:
     return parse_json_options(Calibration, text, path.name, "make it again with `enteron tune`")
 
 
+def calibration_hash(path: Path) -> str:
+    """SHA-256 of a calibration's file, or of that in a model folder."""
+    file = path / CALIBRATION if path.is_dir() else path
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
 def save_calibration(calibration: Calibration, path: Path) -> None:
     """Write a calibration; equal calibrations give equal bytes."""
     write_text(path, json.dumps(calibration.model_dump(), indent=1, sort_keys=True) + "\n")

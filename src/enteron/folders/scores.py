@@ -8,6 +8,7 @@ import polars as pl
 
 from enteron.errors import EnteronError, nearest
 from enteron.files import write_bytes
+from enteron.folders.identity import ReadingIdentity
 from enteron.labels import LABELS
 from enteron.options import Options, parse_json_options
 from enteron.types import FrameAxis, Scores, Unit
@@ -22,6 +23,12 @@ class ScoreMetadata(Options):
 
     study: str | None = None
     frames_per_row: float | None = None
+    content: str | None = None
+    """Hash of the content of the study's files."""
+    model: str | None = None
+    """SHA-256 of the weights that scored them."""
+    stage: str | None = None
+    """The stage that wrote the file; none in files of older versions."""
 
 
 def read_scores(path: Path, study: str | None = None, stride: int | None = None) -> Scores:
@@ -57,13 +64,19 @@ def read_scores(path: Path, study: str | None = None, stride: int | None = None)
     return Scores(name, axis, values, times, metadata.frames_per_row)
 
 
-def write_scores(path: Path, scores: Scores) -> None:
+def write_scores(path: Path, scores: Scores, identity: ReadingIdentity | None = None) -> None:
     """Write `scores.parquet` atomically: frame, time if known, 17 columns."""
     columns: dict[str, np.ndarray] = {"frame": scores.axis.frames}
     if scores.times is not None:
         columns["time"] = scores.times
     columns |= {label: scores.column(label) for label in LABELS}
-    metadata = ScoreMetadata(study=scores.study, frames_per_row=scores.frames_per_row)
+    metadata = ScoreMetadata(
+        study=scores.study,
+        frames_per_row=scores.frames_per_row,
+        content=None if identity is None else identity.content,
+        model=None if identity is None else identity.model,
+        stage=None if identity is None else "scored",
+    )
     content = io.BytesIO()
     pl.DataFrame(columns).write_parquet(
         content, metadata={_METADATA_KEY: metadata.model_dump_json()}

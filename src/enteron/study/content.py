@@ -79,6 +79,13 @@ class StudyContent:
         return self.digests[row].tobytes()
 
 
+def read_content(
+    numbers: NDArray[np.int64], files: Sequence[str], *, per_row: bool
+) -> StudyContent:
+    """The content of a study as it is on the disk now; every file is read once."""
+    return StudyContent(numbers, as_digests([file_digest(path) for path in files]), per_row)
+
+
 class BackgroundDigest:
     """The digest of a large file, taken in a thread while others work with the file."""
 
