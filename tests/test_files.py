@@ -16,7 +16,7 @@ from enteron.errors import ConfigError, EnteronError, LabelError
 from enteron.files import (
     MAX_DEPTH,
     make_folder,
-    make_inner_folder,
+    make_subfolder,
     parse_json,
     read_bytes,
     read_json,
@@ -219,8 +219,8 @@ def test_a_link_is_replaced_not_written_through(tmp_path, sync):
 def test_a_folder_inside_an_output_folder_is_no_link(tmp_path):
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "pictures").symlink_to("elsewhere")
-    with pytest.raises(EnteronError, match="'pictures' is a link to another place, and nothing is"):
-        make_inner_folder(tmp_path / "pictures")
+    with pytest.raises(EnteronError, match="'pictures' is a symbolic link, and nothing is"):
+        make_subfolder(tmp_path, "pictures")
 
 
 def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):

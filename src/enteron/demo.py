@@ -20,6 +20,7 @@ from enteron.fitting.frames import label_rows
 from enteron.folders.model import load_calibration
 from enteron.folders.reading import Reading
 from enteron.labels import REGIONS
+from enteron.locks import folder_lock
 from enteron.metrics.evaluation import Evaluation, evaluate
 from enteron.options import Options
 from enteron.phantom.dataset import TRUTH, PhantomOptions, StudyPlan, frames_to_make, make_studies
@@ -86,6 +87,12 @@ class DemoResult:
 
 def run_demo(out: Path, options: DemoOptions, progress: Progress) -> DemoResult:
     """Run everything into a folder; what an earlier run completed is kept."""
+    out.mkdir(parents=True, exist_ok=True)
+    with folder_lock(out):
+        return _run_demo(out, options, progress)
+
+
+def _run_demo(out: Path, options: DemoOptions, progress: Progress) -> DemoResult:
     seen, unseen, model = out / SEEN, out / UNSEEN, out / MODEL
     progress.message("\n1. Drawing synthetic studies")
     for root, count, plan in (

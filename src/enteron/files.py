@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, NoReturn
+from typing import IO, Any, BinaryIO, NoReturn
 
 from enteron.errors import EnteronError, shorten
 
@@ -366,14 +366,13 @@ def make_folder(path: Path, error: type[EnteronError] = EnteronError) -> None:
         raise write_error(failure, path.name, error) from failure
 
 
-def make_inner_folder(path: Path, error: type[EnteronError] = EnteronError) -> None:
-    """Create a folder inside an output folder; a link that leads out of it is refused."""
+def make_subfolder(folder: Path, name: str) -> Path:
+    """Make a folder inside an output folder; a symbolic link of that name is refused."""
+    path = folder / name
     if path.is_symlink():
-        raise error(
-            f"'{path.name}' is a link to another place, and nothing is written through it",
-            "remove the link",
-        )
-    make_folder(path, error)
+        raise _link_error(path, "a symbolic link")
+    make_folder(path)
+    return path
 
 
 def write_bytes(path: Path, content: bytes, *, sync: bool = True) -> None:
@@ -438,6 +437,28 @@ def json_text(
             "a result contains a number that is not finite, which JSON cannot hold",
             "check the input for NaN and infinity; if it has none, report this as a mistake",
         ) from error
+
+
+def open_in_place(path: Path) -> IO[bytes]:
+    """Open a file for reading and writing where it lies, or create it; links are refused."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+    try:
+        descriptor = os.open(path, flags, 0o666)
+    except OSError as error:
+        if not path.is_symlink():
+            raise
+        raise _link_error(path, "a symbolic link") from error
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
+        os.close(descriptor)
+        raise _link_error(path, "no plain file, or one that has other names as well")
+    return os.fdopen(descriptor, "r+b")
+
+
+def _link_error(path: Path, kind: str) -> EnteronError:
+    return EnteronError(
+        f"'{path.name}' is {kind}, and nothing is written through it", f"delete '{path.name}'"
+    )
 
 
 def _umask() -> int:

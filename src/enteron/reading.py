@@ -21,9 +21,12 @@ from enteron.decoding import DecodedEvent, DecodeOptions, decode, preset
 from enteron.decoding.options import require_fitted
 from enteron.decoding.pipeline import decision_thresholds, frame_calibration
 from enteron.errors import StudyError
+from enteron.files import make_folder, make_subfolder
+from enteron.folders.identity import ReadingIdentity, decoding_hash, file_hashes, scores_hash
 from enteron.folders.label_studio import write_label_studio
 from enteron.folders.model import (
     CALIBRATION,
+    calibration_hash,
     decoding_priors,
     load_calibration,
     load_model,
@@ -31,6 +34,10 @@ from enteron.folders.model import (
 )
 from enteron.folders.reading import (
     EMBEDDINGS,
+    EVENTS,
+    EVENTS_TABLE,
+    LABEL_STUDIO,
+    REPORT,
     SCORES,
     SUBMISSION,
     ModelFacts,
@@ -41,21 +48,23 @@ from enteron.folders.reading import (
     State,
     Unreadable,
     package_versions,
+    require_folder_of,
     scaling_note,
     write_events,
 )
 from enteron.folders.scores import write_scores
+from enteron.locks import folder_lock
 from enteron.options import Options
 from enteron.progress import Progress, SilentProgress
 from enteron.report import write_report
-from enteron.report.pictures import choose_pictures, save_pictures
+from enteron.report.pictures import INDEX, PICTURES, choose_pictures, save_pictures
 from enteron.study import Study, open_study
 from enteron.study.folder import is_image_name
 from enteron.types import Annotation, Scores
 
 if TYPE_CHECKING:
     from enteron.folders.model import ModelRecord
-    from enteron.inference.embed import Embeddings
+    from enteron.inference.embed import Embeddings, StudyEmbedding
     from enteron.inference.encoder import Encoder, ImageBatch
     from enteron.inference.score import ProbeEffect
     from enteron.model.network import Network
@@ -63,6 +72,12 @@ if TYPE_CHECKING:
 
 _TRIAL_FRAMES = 4  # frames of the study on which runtimes are compared
 _MOST_LISTED = 100  # unreadable frames that run.json lists; all of them are counted
+_STAGE_FILES: dict[State, tuple[str, ...]] = {
+    "scored": (SCORES,),
+    "decoded": (EVENTS, EVENTS_TABLE, SUBMISSION, *LABEL_STUDIO),
+    "illustrated": (f"{PICTURES}/{INDEX}",),
+    "finished": (REPORT,),
+}
 _PACKAGES = ("enteron", "torch", "numpy", "scipy", "polars", "opencv-python-headless", "av")
 
 PresetName = Literal["paper", "transit", "challenge", "clinical"]
@@ -119,11 +134,15 @@ def read_all(
     root = Path(root)
     folder = Path(f"{root.resolve().name}-reading") if out is None else Path(out)
     reader = Reader(model, _read_options(options, preset))
-    readings = [
-        reader.read(open_study(path, study_id=name), folder / name, progress=progress)
-        for name, path in studies_under(root)
-    ]
-    write_joint_submission(readings, folder)
+    make_folder(folder)
+    with folder_lock(folder):
+        readings = [
+            reader.read(
+                open_study(path, study_id=name), make_subfolder(folder, name), progress=progress
+            )
+            for name, path in studies_under(root)
+        ]
+        write_joint_submission(readings, folder)
     return readings
 
 
@@ -142,6 +161,7 @@ class Reader:
         read_record(model)  # report what is wrong with the folder before loading the weights
         calibrated = (model / CALIBRATION).exists()
         self.calibration: Calibration | None = load_calibration(model) if calibrated else None
+        self.calibration_hash = calibration_hash(model) if calibrated else None
         self.priors = decoding_priors(self.calibration or Calibration(), model)
         # Refuse a preset that was never fitted now, not after hours of encoding.
         require_fitted(self.decoding, self.calibration or Calibration())
@@ -162,7 +182,8 @@ class Reader:
         """Read one study, from its frames to the page."""
         opened = study if isinstance(study, Study) else open_study(study)
         folder = Path(f"{opened.id}-reading") if out is None else Path(out)
-        with opened:
+        make_folder(folder)
+        with opened, folder_lock(folder):
             run = _ReadingRun(self, opened, folder, truth, progress or SilentProgress())
             return run.execute()
 
@@ -212,16 +233,21 @@ class _ReadingRun:
     truth: Annotation | None
     progress: Progress
     timings: dict[str, float] = field(default_factory=dict)
+    files: dict[str, str] = field(default_factory=dict)  # SHA-256 of the files of finished stages
+    embedding: "StudyEmbedding | None" = None
     embeddings: "Embeddings | None" = None
     scores: Scores | None = None
     effect: "ProbeEffect | None" = None
 
     def execute(self) -> Reading:
-        """Run all stages."""
-        _claim_folder(self.folder, self.study.id)
-        self._save_record("started")
+        """Run all stages. Whatever an earlier run left is refused before anything is written."""
+        require_folder_of(self.folder, self.study.id)
         with self._stage("embed", "embedded"):
-            self.embeddings = self._embed()
+            self.embedding = self._prepare_embedding()
+            self.embedding.check()
+            self._save_record("started")
+            with self.progress.task("Encoding frames", len(self.study)) as advance:
+                self.embeddings = self.embedding.run(advance)
         with self._stage("score", "scored"):
             self.scores = self._score(self.embeddings)
         with self._stage("decode", "decoded"):
@@ -230,11 +256,11 @@ class _ReadingRun:
             self._save_pictures(self.scores, events)
         with self._stage("report", "finished"):  # the page is made from the files alone
             text = not self.reader.options.mask_text
-            write_report(self.folder, truth=self.truth, device_text=text)
+            write_report(self.folder, truth=self.truth, device_text=text, unfinished=True)
         return Reading(self.folder, self.scores, tuple(events), self._record("finished"))
 
-    def _embed(self) -> "Embeddings":
-        from enteron.inference.embed import FLIPPED, PLAIN, EmbedOptions, embed_study
+    def _prepare_embedding(self) -> "StudyEmbedding":
+        from enteron.inference.embed import FLIPPED, PLAIN, EmbedOptions, StudyEmbedding
         from enteron.inference.store import started_key
 
         path = self.folder / EMBEDDINGS
@@ -242,8 +268,7 @@ class _ReadingRun:
         encoder = self.reader.encoder(self.study, earlier and earlier.runtime)
         options = EmbedOptions(redundancy=self.reader.options.redundancy)
         views = (PLAIN, FLIPPED) if self.reader.options.tta else (PLAIN,)
-        with self.progress.task("Encoding frames", len(self.study)) as advance:
-            return embed_study(self.study, encoder, path, options, advance, views=views)
+        return StudyEmbedding(self.study, encoder, path, options, views=views)
 
     def _score(self, embeddings: "Embeddings") -> Scores:
         from enteron.inference.score import probe_effect, score_study
@@ -258,22 +283,35 @@ class _ReadingRun:
                 frames_per_row=self.study.frames_per_row,
                 advance=advance,
             )
-        write_scores(self.folder / SCORES, scores)
+        write_scores(self.folder / SCORES, scores, self._identity(scores))
         self.effect = probe_effect(self.reader.network, embeddings, scores, flips=flips)
         return scores
 
     def _decode(self, scores: Scores) -> list[DecodedEvent]:
         options = self.reader.decoding
         events = decode(scores, options, self.reader.priors, self.reader.calibration)
-        write_events(self.folder, scores, events, cut=options.cut)
-        write_label_studio(self.folder, scores, events, rate=self._rate, axis=self.study.axis)
+        identity = self._identity(scores)
+        write_events(self.folder, scores, events, identity, cut=options.cut)
+        write_label_studio(
+            self.folder,
+            scores,
+            events,
+            rate=self._rate,
+            axis=self.study.axis,
+            identity=identity,
+        )
         return events
 
     def _save_pictures(self, scores: Scores, events: Sequence[DecodedEvent]) -> None:
+        assert self.embedding is not None
+        assert self.embeddings is not None
         chosen = choose_pictures(scores, events)
         mask_text = self.reader.options.mask_text
+        content = self.embeddings.content
         with self.progress.task("Choosing pictures", len(chosen.frames)):
-            save_pictures(self.study, chosen, self.folder, mask_text=mask_text)
+            save_pictures(self.study, chosen, self.folder, mask_text=mask_text, content=content)
+        if not self.study.random_access:  # the frames of a folder were compared one by one
+            self.embedding.require_unchanged()
 
     @property
     def _rate(self) -> float | None:
@@ -284,7 +322,20 @@ class _ReadingRun:
         start = time.perf_counter()
         yield
         self.timings[name] = round(time.perf_counter() - start, 3)
+        self.files |= file_hashes(self.folder, _STAGE_FILES.get(state, ()))
         self._save_record(state)
+
+    def _identity(self, scores: Scores | None) -> ReadingIdentity:
+        """What the files of this run belong to, as far as it is known."""
+        reader, embeddings = self.reader, self.embeddings
+        return ReadingIdentity(
+            study=self.study.id,
+            content=None if embeddings is None else embeddings.record.content,
+            model=reader.record.weights_hash,
+            calibration=reader.calibration_hash,
+            decoding=decoding_hash(reader.decoding, reader.priors),
+            scores=None if scores is None else scores_hash(scores),
+        )
 
     def _save_record(self, state: State) -> None:
         self._record(state).save(self.folder)
@@ -296,6 +347,8 @@ class _ReadingRun:
         return RunRecord(
             study=study.id,
             state=state,
+            identity=self._identity(scores),
+            files=dict(self.files),
             command=f"enteron read {study.id} --preset {reader.options.preset}",
             rows=len(study),
             scored=None if scores is None else len(scores.axis),
@@ -344,25 +397,6 @@ class _ReadingRun:
             probed=0 if effect is None else effect.frames,
             mean_difference=None if effect is None else round(effect.mean, 6),
             largest_difference=None if effect is None else round(effect.largest, 6),
-        )
-
-
-def _claim_folder(folder: Path, study: str) -> None:
-    """Create the folder, or check that it holds an earlier reading of the same study."""
-    if folder.exists() and not folder.is_dir():
-        raise StudyError(f"'{folder.name}' is a file", "give a folder for the reading")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StudyError(
-            f"cannot create folder '{folder.name}' ({error.strerror})",
-            "give a path that you may write to",
-        ) from error
-    record = RunRecord.load(folder)
-    if record is not None and record.study != study:
-        raise StudyError(
-            f"'{folder.name}' holds the reading of study {record.study}, not of {study}",
-            "give another folder",
         )
 
 

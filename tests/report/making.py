@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 
 from enteron.decoding.events import DecodedEvent
+from enteron.folders.identity import ReadingIdentity, scores_hash
 from enteron.folders.reading import RunRecord, write_events
 from enteron.labels import COLUMN, LABELS
 from enteron.report.pictures import choose_pictures, save_pictures
@@ -104,9 +105,11 @@ def write_folder(
         table["time"] = scores.times
     pl.DataFrame(table).write_parquet(folder / "scores.parquet")
     counted = replace(scores, axis=FrameAxis(scores.axis.frames, unit))
-    write_events(folder, counted, events, cut=False)
+    identity = ReadingIdentity(study=scores.study, scores=scores_hash(counted))
+    write_events(folder, counted, events, identity, cut=False)
     if run is not None:
-        RunRecord.parse({**run, "study": scores.study, "rows": len(scores.axis)}).save(folder)
+        facts = {"study": scores.study, "rows": len(scores.axis), "identity": identity}
+        RunRecord.parse({"state": "finished", **run, **facts}).save(folder)
     if pictures:
         choice = choose_pictures(scores, events)
         frames = write_frames(folder / "frames", scores.axis.frames)

@@ -1,5 +1,6 @@
 """`enteron read`: a study and a model to events and a page."""
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -64,7 +65,9 @@ def read(
     Example: [bold]enteron read study.mp4 --model model[/bold]
     """
     from enteron.cli.console import RichProgress
+    from enteron.files import make_folder, make_subfolder
     from enteron.inference.embed import REDUNDANCY_LIMIT
+    from enteron.locks import folder_lock
     from enteron.reading import Reader, ReadOptions, studies_under, write_joint_submission
     from enteron.study import open_study
 
@@ -83,16 +86,20 @@ def read(
     folder = out if out is not None else Path(f"{study.resolve().stem}-reading")
     progress = RichProgress()
     readings: list[Reading] = []
-    for index, (name, path) in enumerate(studies, 1):
-        if len(studies) > 1:
-            progress.message(f"Reading study {index} of {len(studies)}")
-        opened = open_study(path, study_id=name)
-        target = folder / name if len(studies) > 1 else folder
-        readings.append(reader.read(opened, target, truth=truths.get(name), progress=progress))
-        show(readings[-1])
-    if len(readings) > 1:
-        path = write_joint_submission(readings, folder)
-        typer.echo(f"{path} holds all {len(readings)} studies.")
+    several = len(studies) > 1
+    if several:
+        make_folder(folder)
+    with folder_lock(folder) if several else nullcontext():
+        for index, (name, path) in enumerate(studies, 1):
+            if several:
+                progress.message(f"Reading study {index} of {len(studies)}")
+            opened = open_study(path, study_id=name)
+            target = make_subfolder(folder, name) if several else folder
+            readings.append(reader.read(opened, target, truth=truths.get(name), progress=progress))
+            show(readings[-1])
+        if several:
+            path = write_joint_submission(readings, folder)
+            typer.echo(f"{path} holds all {len(readings)} studies.")
 
 
 def _truths(truth: Path | None, names: list[str]) -> "dict[str, Annotation]":

@@ -24,6 +24,7 @@ from enteron.folders.model import (
     save_calibration,
 )
 from enteron.labels import COLUMN, LABELS
+from enteron.locks import locks_folder
 from enteron.priors import Priors, load_priors, priors_hash, save_priors
 from enteron.progress import Progress, SilentProgress
 from enteron.study.fingerprint import StudyFingerprint, study_fingerprint, study_id_hash
@@ -41,6 +42,7 @@ class CalibrationReport:
     scaling_note: str | None  # a sentence where studies have fewer rows than real ones
 
 
+@locks_folder
 def calibrate_model(
     model: Path,
     data: Path,

@@ -307,6 +307,12 @@ def require_fitted_for(
         )
 
 
+def calibration_hash(path: Path) -> str:
+    """SHA-256 of a calibration's file, or of that in a model folder."""
+    file = path / CALIBRATION if path.is_dir() else path
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
 def save_calibration(calibration: Calibration, path: Path) -> None:
     """Write a calibration; equal calibrations give equal bytes."""
     write_json(path, calibration.model_dump(mode="json"), sort_keys=True)

@@ -16,6 +16,7 @@ from enteron.datasets.submission import (
     read_events,
 )
 from enteron.errors import SubmissionError, UnitError
+from enteron.folders.identity import require_described
 from enteron.types import Annotation, Unit
 
 if TYPE_CHECKING:
@@ -93,6 +94,12 @@ def _read_reading(folder: Path, unit: Unit) -> Predictions:
             f"the reading '{folder.name}' has no {_SUBMISSION}",
             "it is not finished: run `enteron read` again",
         )
+    from enteron.folders.reading import RunRecord
+
+    run = RunRecord.load(folder)
+    if run is not None and run.identity is not None:
+        run.require_finished(folder)
+        require_described(folder, run.files, (_SUBMISSION, _EVENTS))
     if (folder / _EVENTS).is_file():
         from enteron.folders.reading import read_events_file
 

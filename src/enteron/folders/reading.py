@@ -12,7 +12,8 @@ report.html        the page                                         enteron.repo
 import csv
 import io
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from html import escape
@@ -29,8 +30,19 @@ from enteron.decoding import DecodedEvent, DecodeOptions
 from enteron.decoding.events import to_annotation
 from enteron.errors import EnteronError, LabelError, nearest, shorten, shown
 from enteron.files import RECORD_LIMIT, json_text, make_folder, read_json, write_json, write_text
-from enteron.folders.scores import read_scores
+from enteron.folders.identity import (
+    MIXED,
+    ReadingIdentity,
+    file_hashes,
+    require_described,
+    require_same,
+    scores_hash,
+)
+from enteron.folders.scores import read_score_metadata, read_scores
+from enteron.inference.store import open_embeddings
 from enteron.labels import LABELS, REGIONS
+from enteron.study.content import StudyContent, read_content
+from enteron.study.study import Study
 from enteron.types import Annotation, FrameAxis, Gap, Scores, Unit, gaps_of
 
 if TYPE_CHECKING:
@@ -43,9 +55,10 @@ EVENTS = "events.json"
 EVENTS_TABLE = "events.csv"
 SUBMISSION = "submission.json"
 REPORT = "report.html"
+LABEL_STUDIO = ("label-studio.json", "label-studio.xml")
 
 READ_AGAIN = "run `enteron read` again, which writes all files of a reading"
-MIXED = "the files of two readings were mixed: read one of the studies into a new folder"
+FINISH = "run `enteron read` again to finish it"
 
 # ---- run.json
 
@@ -107,6 +120,8 @@ class RunRecord(_Facts):
 
     study: str | None = None
     state: State | None = None
+    identity: ReadingIdentity | None = None
+    files: dict[str, str] = Field(default_factory=dict)  # SHA-256 of the files of this run
     command: str | None = None
     unit: Unit = Unit.FRAME
     rows: int | None = None  # frames of the study
@@ -162,6 +177,18 @@ class RunRecord(_Facts):
         """Write run.json, replacing the record of an earlier stage."""
         content = self.model_dump(mode="json")
         write_json(folder / RUN, content, sort_keys=True)
+
+    def with_files(self, folder: Path, names: Iterable[str]) -> "RunRecord":
+        """The record with the hashes of these files as they are now."""
+        return self.model_copy(update={"files": {**self.files, **file_hashes(folder, names)}})
+
+    def require_finished(self, folder: Path) -> None:
+        """Refuse a folder whose files may be of this run and of an earlier one."""
+        if self.state != "finished":
+            stage = "" if self.state is None else f", after the stage '{self.state}'"
+            raise EnteronError(
+                f"the reading in '{folder.name}' was begun and not finished{stage}", FINISH
+            )
 
     @property
     def is_calibrated(self) -> bool | None:
@@ -225,7 +252,12 @@ EVENT_FIELDS = ("label", "start", "stop", "score", "region", "onset", "end", "ti
 
 
 def write_events(
-    folder: Path, scores: Scores, events: Sequence[DecodedEvent], *, cut: bool
+    folder: Path,
+    scores: Scores,
+    events: Sequence[DecodedEvent],
+    identity: ReadingIdentity,
+    *,
+    cut: bool,
 ) -> None:
     """Write `events.json`, `events.csv` and `submission.json`, each atomically.
 
@@ -233,7 +265,9 @@ def write_events(
     """
     make_folder(folder)
     rows = [_event_row(event, scores) for event in events]
-    head = json_text({"study": scores.study, "unit": str(scores.unit)})
+    head = json_text(
+        {"study": scores.study, "unit": str(scores.unit), "identity": identity.at("decoded")}
+    )
     lines = ",\n".join(json_text(row) for row in rows)
     listed = f"[\n{lines}\n]" if lines else "[]"
     write_text(folder / EVENTS, f'{head[:-1]}, "events": {listed}}}\n')
@@ -252,6 +286,7 @@ class EventsFile:
     study: str
     unit: Unit
     events: tuple[DecodedEvent, ...]  # in file order
+    identity: ReadingIdentity | None = None  # None in a file of an older version
 
 
 def read_events_file(path: Path) -> EventsFile:
@@ -260,13 +295,14 @@ def read_events_file(path: Path) -> EventsFile:
     content = read_json(path, remedy)
     try:
         study, unit, rows = content["study"], Unit(content["unit"]), content["events"]
+        stated = content.get("identity")
+        identity = None if stated is None else ReadingIdentity.model_validate(stated)
     except (KeyError, TypeError, ValueError) as error:
         raise EnteronError(f"{path.name} has no study, unit and events", remedy) from error
     if not (isinstance(study, str) and study and isinstance(rows, list)):
         raise EnteronError(f"{path.name} names no study, or its events are no list", remedy)
-    return EventsFile(
-        study, unit, tuple(_event(row, i, path.name) for i, row in enumerate(rows, 1))
-    )
+    events = tuple(_event(row, i, path.name) for i, row in enumerate(rows, 1))
+    return EventsFile(study, unit, events, identity)
 
 
 def _event(row: Any, number: int, source: str) -> DecodedEvent:
@@ -331,6 +367,63 @@ def _events_csv(rows: Sequence[Mapping[str, Any]]) -> str:
         cells = {name: "" if row[name] is None else row[name] for name in EVENT_FIELDS[:-1]}
         writer.writerow({**cells, "start_time": times[0], "stop_time": times[1]})
     return text.getvalue()
+
+
+# ---- who may write to the folder
+
+
+def require_folder_of(folder: Path, study: str) -> RunRecord | None:
+    """The record of an earlier run in the folder; a reading of another study is refused."""
+    record = RunRecord.load(folder)
+    if record is not None:
+        _require_same_study(folder, record.study, study)
+    return record
+
+
+def _require_same_study(folder: Path, held: str | None, study: str) -> None:
+    if held != study:
+        raise EnteronError(
+            f"'{folder.name}' holds the reading of study {held}, not of {study}",
+            "give another folder",
+        )
+
+
+def replaceable_run(folder: Path, identity: ReadingIdentity) -> RunRecord | None:
+    """The record of the reading whose events these scores may replace; None in a new folder.
+
+    Refuses a reading of another study or of other scores, and one that is not finished.
+    """
+    record = require_folder_of(folder, identity.study)
+    if record is None:
+        if (folder / EVENTS).is_file():  # left by a run that was killed before it wrote run.json
+            _require_same_study(folder, read_events_file(folder / EVENTS).study, identity.study)
+        return None
+    if record.identity is None:
+        raise _old_folder_error(folder)
+    record.require_finished(folder)
+    if record.identity.scores != identity.scores:
+        raise EnteronError(
+            f"'{folder.name}' holds events of study {identity.study} that were decoded from other "
+            "scores",
+            "give another folder",
+        )
+    return record
+
+
+def remove_derived(folder: Path) -> tuple[str, ...]:
+    """Remove the files that show events which are about to be replaced; their names."""
+    names = tuple(n for n in (REPORT, *LABEL_STUDIO) if (folder / n).is_file())
+    for name in names:
+        (folder / name).unlink()
+    return names
+
+
+def _old_folder_error(folder: Path) -> EnteronError:
+    return EnteronError(
+        f"'{folder.name}' was made by an older version of enteron, which did not record what its "
+        "files belong to",
+        "read the study again, or decode the scores into another folder",
+    )
 
 
 # ---- the whole folder
@@ -469,16 +562,24 @@ class Reading:
 _SUMMARY_HEAD = ("label", "events", "first", "last", "confidence")
 
 
-def load_reading(folder: Path | str, scores_file: Path | None = None) -> Reading:
-    """The reading of a folder; missing, damaged or mixed files are refused.
+def load_reading(
+    folder: Path | str, scores_file: Path | None = None, *, unfinished: bool = False
+) -> Reading:
+    """The reading of a folder; missing, damaged, mixed and unfinished files are refused.
 
     Scores lie in the folder unless a file is named: `enteron decode` leaves them where they were.
+    `unfinished` is for the run that is about to finish the reading.
     """
     folder = Path(folder)
     if not folder.is_dir():
         raise EnteronError(f"'{folder.name}' is not a folder", "give the folder of a reading")
     if not (folder / EVENTS).is_file():
         raise EnteronError(f"'{folder.name}' is not a reading: it has no {EVENTS}", READ_AGAIN)
+    run = RunRecord.load(folder)
+    if run is None:
+        raise EnteronError(f"'{folder.name}' is not a whole reading: it has no {RUN}", READ_AGAIN)
+    if run.identity is not None and not unfinished:
+        run.require_finished(folder)
     if scores_file is None:
         scores_file = folder / SCORES
         if not scores_file.is_file():
@@ -486,10 +587,29 @@ def load_reading(folder: Path | str, scores_file: Path | None = None) -> Reading
                 f"'{folder.name}' has no {SCORES}", "name the file that was decoded with --scores"
             )
     events = read_events_file(folder / EVENTS)
-    run = RunRecord.load(folder) or RunRecord()
     scores = _decoded_scores(scores_file, events, run)
     _require_agreement(events, scores, run)
+    _require_identity(folder, scores_file, events, scores, run)
     return Reading(folder, scores, events.events, run)
+
+
+def _require_identity(
+    folder: Path, scores_file: Path, events: EventsFile, scores: Scores, run: RunRecord
+) -> None:
+    """Refuse files that were not made by one run out of one another."""
+    if run.identity is None or events.identity is None:
+        raise _old_folder_error(folder)
+    require_same((EVENTS, events.identity), (RUN, run.identity))
+    stated = read_score_metadata(scores_file)
+    stored = ReadingIdentity(
+        study=run.identity.study,
+        content=stated.content,
+        model=stated.model,
+        scores=scores_hash(scores),
+    )
+    fields = ("scores",) if stated.stage is None else ("content", "model", "scores")
+    require_same((scores_file.name, stored), (RUN, run.identity), fields)
+    require_described(folder, run.files, (SCORES, EVENTS, EVENTS_TABLE, SUBMISSION))
 
 
 def _decoded_scores(path: Path, events: EventsFile, run: RunRecord) -> Scores:
@@ -530,6 +650,30 @@ def _require_agreement(events: EventsFile, scores: Scores, run: RunRecord) -> No
                 f"scores, which go from {first} to {last}",
                 MIXED,
             )
+
+
+def content_of(reading: Reading, study: Study) -> StudyContent | None:
+    """The content of the study that was read, for comparing frames with it; None if not recorded.
+
+    Refuses a study of other content. The digests lie in embeddings.npy; without it, or for a video,
+    every file of the study is read.
+    """
+    identity = reading.run.identity
+    if identity is None or identity.content is None:
+        return None
+    content: StudyContent | None = None
+    with suppress(EnteronError, OSError):  # without it, the files tell
+        content = open_embeddings(reading.folder / EMBEDDINGS, check=False).content
+    if content is None or not content.per_row or content.hash != identity.content:
+        files = study.files()
+        content = read_content(study.numbers, files, per_row=len(files) == len(study) > 0)
+    same = content.hash == identity.content and len(content.numbers) == len(study)
+    if not same or not (content.numbers == study.numbers).all():
+        raise EnteronError(
+            f"the frames given are not those of study {identity.study} that were read",
+            "give the study that was read, or read this one",
+        )
+    return content
 
 
 def event_rows(event: DecodedEvent, scores: Scores) -> range:

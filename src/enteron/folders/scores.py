@@ -13,7 +13,8 @@ from enteron.datasets.csv_table import read_csv_table
 from enteron.datasets.submission import MAX_FRAME
 from enteron.errors import EnteronError, nearest, shorten
 from enteron.files import PARQUET_LIMIT, read_bytes, write_bytes
-from enteron.folders.parquet import read_footer, require_columns
+from enteron.folders.identity import ReadingIdentity
+from enteron.folders.parquet import Parquet, read_footer, require_columns
 from enteron.labels import LABELS
 from enteron.options import Options, parse_json_options
 from enteron.types import FrameAxis, Scores, Unit
@@ -28,6 +29,12 @@ class ScoreMetadata(Options):
 
     study: str | None = None
     frames_per_row: float | None = None
+    content: str | None = None
+    """Hash of the content of the study's files."""
+    model: str | None = None
+    """SHA-256 of the weights that scored them."""
+    stage: str | None = None
+    """The stage that wrote the file; none in files of older versions."""
 
 
 def read_scores(path: Path, study: str | None = None, stride: int | None = None) -> Scores:
@@ -52,18 +59,32 @@ def read_scores(path: Path, study: str | None = None, stride: int | None = None)
     return Scores(name, axis, values, columns.get("time"), metadata.frames_per_row)
 
 
-def write_scores(path: Path, scores: Scores) -> None:
+def write_scores(path: Path, scores: Scores, identity: ReadingIdentity | None = None) -> None:
     """Write `scores.parquet` atomically: frame, time if known, 17 columns."""
     columns: dict[str, np.ndarray] = {"frame": scores.axis.frames}
     if scores.times is not None:
         columns["time"] = scores.times
     columns |= {label: scores.column(label) for label in LABELS}
-    metadata = ScoreMetadata(study=scores.study, frames_per_row=scores.frames_per_row)
+    metadata = ScoreMetadata(
+        study=scores.study,
+        frames_per_row=scores.frames_per_row,
+        content=None if identity is None else identity.content,
+        model=None if identity is None else identity.model,
+        stage=None if identity is None else "scored",
+    )
     content = io.BytesIO()
     pl.DataFrame(columns).write_parquet(
         content, metadata={_METADATA_KEY: metadata.model_dump_json()}
     )
     write_bytes(path, content.getvalue())
+
+
+def read_score_metadata(path: Path) -> ScoreMetadata:
+    """The metadata of a file that enteron wrote; empty for other files."""
+    if path.suffix.lower() != ".parquet":
+        return ScoreMetadata()
+    content = read_bytes(path, PARQUET_LIMIT, _REMEDY)
+    return _metadata(read_footer(content, path.name), path.name)
 
 
 def is_written_by_enteron(path: Path) -> bool:
@@ -117,13 +138,17 @@ def _read_columns(path: Path) -> tuple[_Columns, ScoreMetadata]:
     return {name: _floats(table, name, path.name) for name in table.columns}, metadata
 
 
+def _metadata(footer: Parquet, source: str) -> ScoreMetadata:
+    text = footer.metadata.get(_METADATA_KEY)
+    if text is None:
+        return ScoreMetadata()
+    return parse_json_options(ScoreMetadata, text, source, "write the scores again")
+
+
 def _parquet(path: Path) -> tuple[pl.DataFrame, ScoreMetadata]:
     content = read_bytes(path, PARQUET_LIMIT, _REMEDY)
     footer = read_footer(content, path.name)
-    text = footer.metadata.get(_METADATA_KEY)
-    metadata = ScoreMetadata()
-    if text is not None:
-        metadata = parse_json_options(ScoreMetadata, text, path.name, "write the scores again")
+    metadata = _metadata(footer, path.name)
     names = _needed_columns(list(footer.columns), path.name)
     require_columns(content, footer, names.values(), path.name)
     try:

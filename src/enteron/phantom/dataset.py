@@ -5,10 +5,13 @@ same bytes for any number of processes, a killed run can be resumed, and studies
 """
 
 import multiprocessing
+import multiprocessing.connection
 import os
+import threading
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
@@ -29,6 +32,7 @@ from enteron.datasets.submission import write_submission
 from enteron.errors import EnteronError
 from enteron.files import RECORD_LIMIT, read_json, write_json, write_text
 from enteron.labels import COLUMN, FINDINGS, LABELS, LANDMARK_BETWEEN, LANDMARKS, REGIONS
+from enteron.locks import LOCK, folder_lock
 from enteron.options import Options
 from enteron.phantom.film import Film
 from enteron.phantom.timeline import Timeline, TimelineOptions, draw_timeline, study_seed
@@ -191,6 +195,19 @@ def make_studies(
     Complete studies are left as they are. Without `priors` the packaged ones are used, without
     `workers` one process per core.
     """
+    if not root.exists():
+        root.mkdir(parents=True, exist_ok=True)
+    with folder_lock(root) if root.is_dir() else nullcontext():
+        yield from _make_studies(root, studies, options, workers, priors)
+
+
+def _make_studies(
+    root: Path,
+    studies: int,
+    options: PhantomOptions,
+    workers: int | None,
+    priors: Priors | None,
+) -> Iterator[int]:
     priors = load_priors() if priors is None else priors
     plans = [StudyPlan(number, options, priors) for number in range(1, studies + 1)]
     _claim(root, options, priors)
@@ -248,11 +265,10 @@ def _claim(root: Path, options: PhantomOptions, priors: Priors) -> None:
     if path.exists():
         _require_same(root, _read_manifest(path), options, record)
         return
-    if root.exists() and (not root.is_dir() or any(root.iterdir())):
+    if not root.is_dir() or any(path.name != LOCK for path in root.iterdir()):
         raise EnteronError(
             f"'{root.name}' exists and is not empty", "give a new or an empty folder"
         )
-    root.mkdir(parents=True, exist_ok=True)
     manifest = Manifest.model_validate(
         {"made by": f"enteron {version('enteron')}", "options": options, "priors": record}
     )
@@ -350,7 +366,7 @@ def _in_parallel(
             yield drawing.draw(chunk)
         return
     spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, mp_context=spawn) as pool:
+    with ProcessPoolExecutor(workers, mp_context=spawn, initializer=_end_with_parent) as pool:
         queued: deque[Future[_Chunk]] = deque()
         try:
             for chunk in chunks:
@@ -361,6 +377,18 @@ def _in_parallel(
                 yield queued.popleft().result()
         finally:
             pool.shutdown(cancel_futures=True)
+
+
+def _end_with_parent() -> None:
+    """End this worker when its parent is killed: it would draw on without holding the lock."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        multiprocessing.connection.wait([parent.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=watch, name="enteron-parent", daemon=True).start()
 
 
 def write_video(path: Path, film: Film, metadata: StudyMetadata) -> None:

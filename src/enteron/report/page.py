@@ -28,7 +28,14 @@ from enteron.report.facts import (
     summary_panel,
 )
 from enteron.report.gallery import GalleryPanel, gallery_panel
-from enteron.report.pictures import choose_pictures, load_album, picture_budget
+from enteron.report.pictures import (
+    INDEX,
+    PICTURES,
+    choose_pictures,
+    load_album,
+    picture_budget,
+    require_pictures_of,
+)
 from enteron.report.timeline import TimelinePanel, curve_data, timeline_panel
 from enteron.report.transit import TransitPanel, transit_panel
 from enteron.types import Annotation, Scores
@@ -43,6 +50,7 @@ class Page:
     """Everything that the page shows, in its order."""
 
     study: str
+    identity: str  # JSON, for programs
     summary: SummaryPanel
     timeline: TimelinePanel
     transit: TransitPanel
@@ -60,16 +68,19 @@ def write_report(
     truth: Annotation | None = None,
     device_text: bool = False,
     scores_file: Path | None = None,
+    unfinished: bool = False,
 ) -> Path:
     """Write `report.html` from scores.parquet, events.json, run.json and pictures/ of a reading.
 
     With `truth`, a reference annotation of the same study is shown beside the events. Text that
     the recorder wrote into the pictures is removed unless `device_text`. `scores_file` replaces
-    scores.parquet where decoding left the scores elsewhere.
+    scores.parquet where decoding left the scores elsewhere. `unfinished` is for the run whose last
+    stage this is.
     """
-    reading = load_reading(folder, scores_file)
+    reading = load_reading(folder, scores_file, unfinished=unfinished)
     path = folder / FILE
     write_text(path, render(make_page(reading, truth, device_text=device_text)))
+    reading.run.with_files(folder, (FILE, f"{PICTURES}/{INDEX}")).save(folder)
     return path
 
 
@@ -81,6 +92,8 @@ def make_page(
 ) -> Page:
     """The panels of a reading."""
     events, run, gaps = reading.events, reading.run, reading.gaps
+    if run.identity is not None:
+        require_pictures_of(reading.folder, run.identity)
     clock = Clock.of(reading.scores, run)
     comparison = None
     if truth is not None:
@@ -92,6 +105,7 @@ def make_page(
     )
     return Page(
         study=reading.study,
+        identity="" if run.identity is None else json_text(run.identity.at("finished")),
         summary=summary_panel(events, clock, run),
         timeline=timeline_panel(events, clock, run, truth, gaps),
         transit=transit_panel(events, clock, gaps),

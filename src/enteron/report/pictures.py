@@ -11,12 +11,14 @@ import cv2
 import numpy as np
 
 from enteron.decoding.events import DecodedEvent
-from enteron.errors import EnteronError
-from enteron.files import RECORD_LIMIT, make_inner_folder, read_json, write_bytes, write_json
+from enteron.errors import EnteronError, StudyError
+from enteron.files import RECORD_LIMIT, make_subfolder, read_json, write_bytes, write_json
+from enteron.folders.identity import ReadingIdentity
 from enteron.folders.reading import event_rows
 from enteron.labels import COLUMN, REGIONS
 from enteron.report.field_of_view import Mask, field_of_view, masked
 from enteron.study import Study
+from enteron.study.content import UNOPENED, StudyContent, digest, file_digest, file_stamps
 from enteron.study.picture import UnreadablePictureError, decode_picture, read_picture
 from enteron.study.study import RGB
 from enteron.types import Scores
@@ -106,29 +108,40 @@ class SavedPictures:
     frames: tuple[int, ...] = ()
     unreadable: tuple[tuple[int, str], ...] = ()  # frame number and reason
     masked: bool = False  # everything outside the field of view was removed
+    digests: dict[int, str] = field(default_factory=dict)  # of the saved files, by frame number
 
 
 def save_pictures(
-    study: Study, choice: PictureChoice, folder: Path, *, mask_text: bool = True
+    study: Study,
+    choice: PictureChoice,
+    folder: Path,
+    *,
+    mask_text: bool = True,
+    content: StudyContent | None = None,
 ) -> SavedPictures:
     """Write `folder/pictures/frame_000123.jpg`, and an index of saved and unreadable frames.
+
+    `content` is that of the study when it was read: a frame that is another one now is refused.
 
     Frames are read once, in ascending order: where a video does not support seeking, that is a
     single pass through it. The index is written last; an interrupted run is simply repeated and
     leaves the same files.
     """
-    pictures = folder / PICTURES
+    pictures = make_subfolder(folder, PICTURES)
     frames = choice.frames
-    if _are_saved(pictures, study.id, frames, mask_text):
+    stamps = file_stamps(study.files()) if not study.random_access else None
+    sampled = set(_spread(study.numbers.tolist(), SAMPLES)) if mask_text else set()
+    sources = _sources(study, sorted({*frames, *sampled}), content)
+    if _are_saved(pictures, study.id, frames, mask_text, sources):
         return read_index(pictures)
-    make_inner_folder(pictures)
     (pictures / INDEX).unlink(missing_ok=True)
     packed: dict[int, bytes] = {}
     unreadable: list[tuple[int, str]] = []
     samples: dict[Shape, list[RGB]] = defaultdict(list)
-    sampled = set(_spread(study.numbers.tolist(), SAMPLES)) if mask_text else set()
     for number in sorted({*frames, *sampled}):
         frame = study.frame(number)
+        if frame.digest is not None and sources.get(str(number)) != frame.digest.hex():
+            raise _changed_error(study, f"frame {number}")
         if frame.image is None:
             if number in frames:
                 unreadable.append((number, frame.problem or "the frame cannot be read"))
@@ -138,7 +151,12 @@ def save_pictures(
             samples[image.shape].append(image)
         if number in frames:
             packed[number] = _packed(image)
+    if stamps is not None and (file_stamps(study.files()) != stamps).any():
+        raise _changed_error(study, "the file")
     masks: dict[Shape, Mask] = {}
+    digests: dict[int, str] = {}
+    for stale in pictures.glob("frame_*.jpg"):  # of an earlier choice, or of another study
+        stale.unlink()
     for number, data in packed.items():
         image = _unpacked(data)
         if mask_text:
@@ -147,16 +165,58 @@ def save_pictures(
             image = masked(image, masks[image.shape])
         # Waiting for the disk hundreds of times would take long: pictures count as saved only
         # once the index is there, and that is written last.
-        write_bytes(pictures / picture_name(number), encode_jpeg(image), sync=False)
-    saved = SavedPictures(tuple(packed), tuple(unreadable), mask_text)
+        jpeg = encode_jpeg(image)
+        write_bytes(pictures / picture_name(number), jpeg, sync=False)
+        digests[number] = digest(jpeg).hex()
+    saved = SavedPictures(tuple(packed), tuple(unreadable), mask_text, digests)
     index = {
         "study": study.id,
+        "content": None if content is None else content.hash,
+        "stage": "illustrated",
+        "sources": sources,
+        "pictures": saved.digests,
         "frames": saved.frames,
         "unreadable": [{"frame": n, "reason": reason} for n, reason in saved.unreadable],
         "masked": saved.masked,
     }
     write_json(pictures / INDEX, index, indent=None)
     return saved
+
+
+def _sources(study: Study, numbers: list[int], content: StudyContent | None) -> dict[str, str]:
+    """Digests of the files of these frames, by frame number; of a video's file under 'file'."""
+    if content is not None and content.per_row:
+        known = {number: content.digest_of(number) for number in numbers}
+        return {str(number): (found or UNOPENED).hex() for number, found in known.items()}
+    if content is not None and len(content.digests):
+        return {"file": content.digests[0].tobytes().hex()}
+    files = study.files()
+    if not study.random_access:
+        return {"file": file_digest(files[0]).hex()} if files else {}
+    rows = np.searchsorted(study.numbers, numbers)
+    pairs = zip(numbers, rows.tolist(), strict=True) if files else ()
+    return {str(number): file_digest(files[row]).hex() for number, row in pairs}
+
+
+def _changed_error(study: Study, file: str) -> StudyError:
+    return StudyError(
+        f"{file} of study {study.id} is not the one that was read: it has changed since",
+        "run `enteron read` again when nothing writes to the study",
+    )
+
+
+def require_pictures_of(folder: Path, identity: ReadingIdentity) -> None:
+    """Refuse pictures of another study, or of other content of the study, in a reading folder."""
+    if not (folder / PICTURES / INDEX).exists():
+        return
+    read_index(folder / PICTURES)  # refuses a damaged one
+    index = read_json(folder / PICTURES / INDEX, limit=RECORD_LIMIT)
+    study, content = index.get("study"), index.get("content")
+    if (study, content) != (identity.study, identity.content):
+        raise EnteronError(
+            f"the folder '{PICTURES}' holds pictures of other frames than those that were read",
+            f"delete it, or take the pictures again: enteron report {folder.name} --study STUDY",
+        )
 
 
 def read_index(pictures: Path) -> SavedPictures:
@@ -171,20 +231,32 @@ def read_index(pictures: Path) -> SavedPictures:
             tuple(int(number) for number in index["frames"]),
             tuple((int(row["frame"]), str(row["reason"])) for row in index["unreadable"]),
             bool(index["masked"]),
+            {int(number): str(text) for number, text in index["pictures"].items()},
         )
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise EnteronError(f"{PICTURES}/{INDEX} is damaged", remedy) from error
 
 
-def _are_saved(pictures: Path, study: str, frames: tuple[int, ...], mask_text: bool) -> bool:
-    """Whether exactly these pictures are in the folder already."""
+def _are_saved(
+    pictures: Path,
+    study: str,
+    frames: tuple[int, ...],
+    mask_text: bool,
+    sources: dict[str, str],
+) -> bool:
+    """Whether exactly these pictures, of these very files, are in the folder already."""
     try:
         index = read_json(pictures / INDEX, limit=RECORD_LIMIT)
         unreadable = {int(row["frame"]) for row in index["unreadable"]}
         return (
             (index["study"], index["masked"]) == (study, mask_text)
             and {*index["frames"], *unreadable} == set(frames)
-            and all((pictures / picture_name(number)).is_file() for number in index["frames"])
+            and index["sources"] == sources
+            and all(
+                digest((pictures / picture_name(number)).read_bytes()).hex()
+                == index["pictures"][str(number)]
+                for number in index["frames"]
+            )
         )
     except (EnteronError, OSError, ValueError, KeyError, TypeError):
         return False
@@ -283,10 +355,12 @@ def load_album(
     masks = {} if saved.masked or device_text else _masks_of_saved(folder)
     for frame in choice.by_importance:
         path = folder / picture_name(frame)
-        if frame in pictures or frame in unreadable or not path.is_file():
+        if frame in pictures or frame in unreadable or frame not in saved.digests:
+            continue
+        if not path.is_file():
             continue
         try:
-            data, height, width = _shown(path, masks)
+            data, height, width = _shown(path, masks, saved.digests[frame])
         except UnreadablePictureError as error:
             unreadable[frame] = str(error)
             continue
@@ -299,10 +373,15 @@ def load_album(
     return Album(pictures, unreadable, len(left_out), saved.masked or not device_text)
 
 
-def _shown(path: Path, masks: dict[Shape, Mask]) -> tuple[bytes, int, int]:
+def _shown(path: Path, masks: dict[Shape, Mask], stated: str) -> tuple[bytes, int, int]:
     """A JPEG as it may be shown, height and width; decoded, so that a damaged one is noticed."""
     data = read_picture(path)
     image = decode_picture(data)
+    if digest(data).hex() != stated:
+        raise EnteronError(
+            f"{PICTURES}/{path.name} is not the picture that {PICTURES}/{INDEX} names",
+            f"delete the folder '{PICTURES}' and read the study again",
+        )
     if image.shape in masks:
         data = encode_jpeg(masked(image, masks[image.shape]))
     return data, image.shape[0], image.shape[1]

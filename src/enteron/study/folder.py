@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from enteron.errors import StudyError
+from enteron.study.content import UNOPENED, digest
 from enteron.study.picture import UnreadablePictureError, decode_picture, read_picture
 from enteron.study.study import RGB, Frame, Study, read_folder_metadata
 from enteron.types import FrameAxis
@@ -31,11 +32,13 @@ class FrameFolder(Study):
 
     random_access = True
 
-    def file_stamps(self, rows: slice = slice(None)) -> NDArray[np.int64]:
-        # Plain strings: making 130,000 Path objects takes longer than the calls of stat.
+    def files(self, rows: slice = slice(None)) -> list[str]:
         folder = str(self._path)
-        stamps = [_file_stamp(f"{folder}/{name}") for name in self._names[rows]]
-        return np.array(stamps, dtype=np.int64).reshape(-1, 2)
+        return [f"{folder}/{name}" for name in self._names[rows]]
+
+    def new_files(self) -> int:
+        names = {name for name in os.listdir(self._path) if is_image_name(name)}  # noqa: PTH208
+        return len(names.difference(self._names))
 
     def _stream(self, start: int) -> Iterator[Frame]:
         for row in range(start, len(self)):
@@ -44,19 +47,14 @@ class FrameFolder(Study):
     def _fetch(self, row: int) -> Frame:
         image: RGB | None = None
         problem: str | None = None
+        content_digest = UNOPENED
         try:
-            image = decode_picture(read_picture(self._path / self._names[row]))
+            content = read_picture(self._path / self._names[row])
+            content_digest = digest(content)
+            image = decode_picture(content)
         except UnreadablePictureError as error:
             problem = str(error)
-        return Frame(int(self.numbers[row]), self._time(row), image, problem)
-
-
-def _file_stamp(path: str) -> tuple[int, int]:
-    try:
-        status = os.stat(path)  # noqa: PTH116
-    except OSError:
-        return (-1, -1)
-    return (status.st_size, status.st_mtime_ns)
+        return Frame(int(self.numbers[row]), self._time(row), image, problem, content_digest)
 
 
 def is_image_name(name: str) -> bool:

@@ -80,6 +80,7 @@ class Frame:
     time: Fraction | None  # seconds since the first frame, where known
     image: RGB | None  # None when the frame cannot be read; never a black image instead
     problem: str | None = None  # why the frame cannot be read
+    digest: bytes | None = None  # of the frame's own file (`enteron.study.content`), if it has one
 
 
 class Study(ABC):
@@ -148,13 +149,16 @@ class Study(ABC):
     random_access: ClassVar[bool] = False
     """Whether any frame is as cheap to read as the next, also from several threads at once."""
 
-    def file_stamps(self, rows: slice = slice(None)) -> NDArray[np.int64]:
-        """(files, 2) size in bytes and modification time, to detect that a file has changed.
+    def files(self, rows: slice = slice(None)) -> list[str]:
+        """Paths of the study's files: one for each of `rows`, or the single one of a video.
 
-        One row for each of `rows` where every frame is a file, a single row for a video; -1 where
-        a file no longer exists. A source without files never changes.
+        A source without files never changes.
         """
-        return np.zeros((1, 2), dtype=np.int64)
+        return []
+
+    def new_files(self) -> int:
+        """How many files belong to the study now and did not when it was opened."""
+        return 0
 
     def times(self) -> NDArray[np.float64] | None:
         """(rows,) seconds of every frame since the first one, or None when not known."""

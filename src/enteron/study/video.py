@@ -61,12 +61,8 @@ class VideoFile(Study):
             return super()._time(row)
         return int(self._stamps[row] - self._stamps[0]) * self._time_base
 
-    def file_stamps(self, rows: slice = slice(None)) -> NDArray[np.int64]:
-        try:
-            status = self._path.stat()
-        except OSError:
-            return np.array([[-1, -1]], dtype=np.int64)
-        return np.array([[status.st_size, status.st_mtime_ns]], dtype=np.int64)
+    def files(self, rows: slice = slice(None)) -> list[str]:
+        return [str(self._path)]
 
     def _stream(self, start: int) -> Iterator[Frame]:
         cursor = self._open_cursor(start)

@@ -10,6 +10,8 @@ page.py       training.html and TensorBoard
 
 import os
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -29,6 +31,7 @@ from enteron.folders.model import (
 )
 from enteron.inference.runtimes import default_runtime, make_encoder
 from enteron.labels import LABELS
+from enteron.locks import folder_lock
 from enteron.model.network import Network, start_network
 from enteron.priors import save_priors
 from enteron.progress import Progress, SilentProgress
@@ -41,7 +44,13 @@ from enteron.training.loop import TrainingListener, TrainingLoop, TrainingResult
 from enteron.training.options import Regime, TrainingOptions
 from enteron.training.page import TensorBoardWriter, TrainingReport, training_page
 from enteron.training.pictures import ClipOptions, ClipSource
-from enteron.training.plan import TrainingPlan, is_started, mark_finished, mark_started
+from enteron.training.plan import (
+    TrainingPlan,
+    is_started,
+    mark_finished,
+    mark_started,
+    require_new_folder,
+)
 from enteron.training.results import EpochRecord, calibrated_results
 from enteron.training.sampling import Samples, StudySamples, oversampling, sample_weights
 
@@ -59,7 +68,7 @@ def run_training(plan: TrainingPlan, progress: Progress) -> EpochRecord:
     """
     out, options = plan.request.out, plan.request.options
     device = training_device()
-    with process_group(device) as processes:
+    with process_group(device) as processes, _claimed(plan, processes):
         if not processes.is_first:
             progress = SilentProgress()
         elif not is_started(out):
@@ -91,6 +100,26 @@ def run_training(plan: TrainingPlan, progress: Progress) -> EpochRecord:
             _write_model_folder(plan, result, train, val, fingerprints)
         processes.barrier()
         return result.best
+
+
+@contextmanager
+def _claimed(plan: TrainingPlan, processes: Processes) -> Iterator[None]:
+    """Hold the lock of the model folder, which only the first process writes to."""
+    out = plan.request.out
+    if not processes.is_first:
+        yield
+        return
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise TrainingError(
+            f"cannot create folder '{out.name}' ({error.strerror})", "give another folder"
+        ) from error
+    with folder_lock(out):
+        # Another process may have started or finished a training here since the plan was made.
+        if not (plan.request.resume and is_started(out)):
+            require_new_folder(out)
+        yield
 
 
 def feature_sources(
