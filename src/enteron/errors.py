@@ -54,6 +54,13 @@ def nearest(name: str, names: Iterable[str]) -> str:
     return "use one of " + ", ".join(f"'{choice}'" for choice in choices)
 
 
+def reason(error: Exception) -> str:
+    """What went wrong, without the path of an OSError: folders may be named by patients."""
+    if isinstance(error, OSError):
+        return error.strerror or type(error).__name__
+    return str(error)
+
+
 def quantity(count: int, noun: str, plural: str | None = None) -> str:
     """A count with its noun: '1 study', '2,000 studies'."""
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from enteron.errors import ConfigError, nearest
+from enteron.errors import ConfigError, nearest, reason
 
 
 class Options(BaseModel):
@@ -32,7 +32,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(
-            f"{path.name} cannot be read ({error})", "give a TOML file in UTF-8"
+            f"{path.name} cannot be read ({reason(error)})", "give a TOML file in UTF-8"
         ) from error
     try:
         return tomllib.loads(text)
@@ -68,9 +68,9 @@ def make_options(kind: type[OptionsT], table: dict[str, Any], source: str) -> Op
             raise ConfigError(
                 f"{where} is missing", "every option without a default must be set"
             ) from error
-        reason = first["msg"][0].lower() + first["msg"][1:]
+        message = first["msg"][0].lower() + first["msg"][1:]
         raise ConfigError(
-            f"{where} = {first['input']!r} is not valid", f"the {reason}".removeprefix("the the ")
+            f"{where} = {first['input']!r} is not valid", f"the {message}".removeprefix("the the ")
         ) from error
 
 

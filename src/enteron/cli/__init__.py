@@ -82,5 +82,7 @@ def main() -> None:
 
 def fail(sentence: str) -> None:
     """Print the sentence to standard error and exit with 1."""
-    print(f"enteron: {sentence}", file=sys.stderr)
+    from enteron.cli.console import plain
+
+    print(f"enteron: {plain(sentence)}", file=sys.stderr)
     sys.exit(1)

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from enteron.datasets.galar import natural_key
 from enteron.errors import LabelError, nearest
 from enteron.files import write_text
+from enteron.ids import natural_key, require_study_id
 
 PARTS = ("train", "val", "test")
 
@@ -93,6 +93,8 @@ def load_split(path: Path) -> Split:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         parts = [tuple(str(study) for study in content[part]) for part in PARTS]
+        for study in (study for part in parts for study in part):
+            require_study_id(study, f"{path.name}: a study's id", LabelError)
         split, stored = Split(*parts, rule=str(content["rule"])), content["hash"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise LabelError(

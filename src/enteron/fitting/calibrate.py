@@ -49,7 +49,7 @@ def calibrate_model(
 
     Without priors those of the model folder, or else those of the package.
     """
-    entries = _entries_of(model, data, part)
+    entries = _entries_of(model, data, part, progress or SilentProgress())
     priors = model_priors(model) if priors is None else priors
     folder = model / FEATURES if features is None else features
     studies = labelled_studies(model, entries, folder, progress)
@@ -92,9 +92,12 @@ def labelled_studies(
     return studies
 
 
-def _entries_of(model: Path, data: Path, part: str) -> list[Entry]:
+def _entries_of(model: Path, data: Path, part: str, progress: Progress) -> list[Entry]:
     """The studies of a part of the split, all of them with images and labels."""
-    entries = {name: e for name, e in find_studies(data).items() if e.images and e.labels}
+    found = find_studies(data)
+    entries = found.labelled()
+    for sentence in found.left_out():
+        progress.message(f"Ignored: {sentence}.")
     if not entries:
         raise LabelError(
             f"'{data.name}' holds no study with images and labels",

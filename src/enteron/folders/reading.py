@@ -14,7 +14,7 @@ import io
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from html import escape
 from importlib.metadata import PackageNotFoundError, version
@@ -28,9 +28,10 @@ from enteron.calibration import FrameCalibration
 from enteron.datasets.submission import write_submission
 from enteron.decoding import DecodedEvent, DecodeOptions
 from enteron.decoding.events import to_annotation
-from enteron.errors import EnteronError, LabelError, nearest
+from enteron.errors import EnteronError, LabelError, nearest, reason
 from enteron.files import write_text
-from enteron.folders.scores import read_scores
+from enteron.folders.scores import read_score_metadata, read_scores
+from enteron.ids import require_study_id
 from enteron.labels import LABELS, REGIONS
 from enteron.types import Annotation, FrameAxis, Gap, Scores, Unit, gaps_of
 
@@ -116,6 +117,7 @@ class RunRecord(_Facts):
     rate: float | None = Field(default=None, gt=0)  # frames per second
     rate_note: str | None = None
     notes: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()  # what lies beside the frames: counts and reasons, no names
     unreadable: Unreadable | None = None
     redundant: Redundant | None = None
     model: ModelFacts | None = None
@@ -145,7 +147,7 @@ class RunRecord(_Facts):
             return None
         except (OSError, ValueError) as error:
             raise EnteronError(
-                f"{RUN} cannot be read ({error})",
+                f"{RUN} cannot be read ({reason(error)})",
                 "delete it and read the study again, or give another folder",
             ) from error
         return cls.parse(table)
@@ -154,7 +156,7 @@ class RunRecord(_Facts):
     def parse(cls, table: object) -> "RunRecord":
         """The record of a parsed run.json; the first wrong field is named."""
         try:
-            return cls.model_validate(table)
+            record = cls.model_validate(table)
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             where = ".".join(str(part) for part in first["loc"]) or "the whole file"
@@ -162,6 +164,9 @@ class RunRecord(_Facts):
                 f"{RUN} is damaged at '{where}' ({first['msg'].lower()})",
                 "run `enteron read` again, or take the field out of the file",
             ) from error
+        if record.study is not None:
+            require_study_id(record.study, f"{RUN}: the study's id")
+        return record
 
     def save(self, folder: Path) -> None:
         """Write run.json, replacing the record of an earlier stage."""
@@ -253,11 +258,12 @@ def read_events_file(path: Path) -> EventsFile:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise EnteronError(f"{path.name} cannot be read ({error})", remedy) from error
+        raise EnteronError(f"{path.name} cannot be read ({reason(error)})", remedy) from error
     try:
         study, unit, rows = str(content["study"]), Unit(content["unit"]), list(content["events"])
     except (KeyError, TypeError, ValueError) as error:
         raise EnteronError(f"{path.name} has no study, unit and events", remedy) from error
+    require_study_id(study, f"{path.name}: the study's id")
     return EventsFile(
         study, unit, tuple(_event(row, i, path.name) for i, row in enumerate(rows, 1))
     )
@@ -483,12 +489,11 @@ def load_reading(folder: Path | str, scores_file: Path | None = None) -> Reading
 def _decoded_scores(path: Path, events: EventsFile, run: RunRecord) -> Scores:
     """Scores in the unit of the events: rows become frames if they did so while decoding."""
     stride = run.stride if events.unit is Unit.FRAME else None
-    scores = read_scores(path, None, stride)
-    # A file that does not name its study goes by its own name.
-    if scores.study not in (events.study, path.stem):
+    scores = read_scores(path, events.study, stride)
+    stated = read_score_metadata(path).study  # None in files of other programs
+    if stated not in (None, events.study):
         raise EnteronError(
-            f"{path.name} holds scores of study {scores.study}, {EVENTS} events of study "
-            f"{events.study}",
+            f"{path.name} holds scores of study {stated}, {EVENTS} events of study {events.study}",
             MIXED,
         )
     if scores.unit is not events.unit:
@@ -500,7 +505,7 @@ def _decoded_scores(path: Path, events: EventsFile, run: RunRecord) -> Scores:
         raise EnteronError(
             f"the times in {path.name} have holes or go back", "correct the column or leave it out"
         )
-    return replace(scores, study=events.study)
+    return scores
 
 
 def _require_agreement(events: EventsFile, scores: Scores, run: RunRecord) -> None:

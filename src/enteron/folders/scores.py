@@ -8,6 +8,7 @@ import polars as pl
 
 from enteron.errors import EnteronError, nearest
 from enteron.files import write_bytes
+from enteron.ids import is_dataset_id, neutral_id, require_study_id
 from enteron.labels import LABELS
 from enteron.options import Options, parse_json_options
 from enteron.types import FrameAxis, Scores, Unit
@@ -32,7 +33,6 @@ def read_scores(path: Path, study: str | None = None, stride: int | None = None)
     """
     table = _table(path)
     metadata = read_score_metadata(path)
-    name = (metadata.study or path.stem) if study is None else study
     columns = {column.strip(): column for column in table.columns}
     unit = Unit.FRAME if "frame" in columns else Unit.INDEX
     if unit not in columns:
@@ -54,6 +54,15 @@ def read_scores(path: Path, study: str | None = None, stride: int | None = None)
     times = _floats(table, columns["time"], path.name) if "time" in columns else None
     values = values.astype(np.float32)
     axis = FrameAxis(numbers, unit)
+    name = study
+    if name is None:  # the file's name may be a patient's
+        default = (
+            path.stem
+            if is_dataset_id(path.stem)
+            else neutral_id([numbers.tobytes(), values.tobytes()])
+        )
+        name = default if metadata.study is None else metadata.study
+    require_study_id(name, f"{path.name}: the study's id" if study is None else "the study's id")
     return Scores(name, axis, values, times, metadata.frames_per_row)
 
 
@@ -89,7 +98,7 @@ def find_score_files(folder: Path) -> dict[str, Path]:
                 raise EnteronError(
                     f"study {path.stem} has two files of scores", "keep the parquet or the CSV"
                 )
-            files[path.stem] = path
+            files[require_study_id(path.stem, f"the name of {path.name}")] = path
     if not files:
         raise EnteronError(
             f"the folder '{folder.name}' holds no scores",

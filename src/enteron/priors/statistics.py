@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import AfterValidator, Field, model_validator
 
-from enteron.errors import ConfigError
+from enteron.errors import ConfigError, reason
 from enteron.files import write_text
 from enteron.labels import FINDINGS, LABELS, LANDMARKS, REGIONS
 from enteron.options import Options, parse_json_options
@@ -471,7 +471,7 @@ def load_priors(path: Path | None = None) -> Priors:
             text = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(
-                f"priors {name} cannot be read ({error})",
+                f"priors {name} cannot be read ({reason(error)})",
                 "make them with `enteron priors fit`, or give no file to use the packaged ones",
             ) from error
     return parse_json_options(Priors, text, name, "make it again with `enteron priors fit`")

@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from enteron.errors import ConfigError, StudyError
+from enteron.errors import ConfigError, StudyError, reason
 from enteron.options import Options, parse_json_options
+from enteron.study.ignored import Ignored
 from enteron.types import FrameAxis
 
 RGB = NDArray[np.uint8]  # (height, width, 3)
@@ -51,7 +52,7 @@ def read_folder_metadata(folder: Path, study_id: str) -> StudyMetadata:
         return StudyMetadata()
     except (OSError, UnicodeDecodeError) as error:
         raise StudyError(
-            f"{METADATA_FILE} of study {study_id} cannot be read ({error})",
+            f"{METADATA_FILE} of study {study_id} cannot be read ({reason(error)})",
             "correct the file, or remove it",
         ) from error
     return _parse(text, f"{METADATA_FILE} of study {study_id}")
@@ -106,6 +107,7 @@ class Study(ABC):
         self.rate = rate  # frames per second, exact; None when unknown or variable
         self.unreadable: dict[int, str] = {}
         self.notes: tuple[str, ...] = ()  # oddities of the source that a person should know
+        self.ignored = Ignored()  # what lies beside the frames and is not read
 
     @property
     def numbers(self) -> NDArray[np.int64]:
