@@ -500,11 +500,6 @@ def _decoded_scores(path: Path, events: EventsFile, run: RunRecord) -> Scores:
         raise EnteronError(
             f"{path.name} counts in '{scores.unit}', {EVENTS} in '{events.unit}'", MIXED
         )
-    times = scores.times
-    if times is not None and not (np.isfinite(times).all() and (np.diff(times) >= 0).all()):
-        raise EnteronError(
-            f"the times in {path.name} have holes or go back", "correct the column or leave it out"
-        )
     return scores
 
 
