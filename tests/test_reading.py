@@ -15,7 +15,6 @@ import pytest
 
 import enteron
 from enteron.calibration import Calibration
-from enteron.cli import main
 from enteron.folders.model import save_calibration, save_model
 from enteron.folders.reading import RuntimeFacts
 from enteron.folders.scores import read_scores
@@ -23,7 +22,7 @@ from enteron.inference.store import open_embeddings
 from enteron.labels import LABELS
 from enteron.model.network import start_network
 from enteron.model.options import ModelOptions
-from enteron.reading import Reader, ReadOptions, read
+from enteron.reading import Reader, ReadOptions, StudiesNotReadError, read
 from enteron.study import open_study
 from enteron.study.picture import encode_png
 from tests.conftest import ROOT
@@ -46,24 +45,6 @@ def model(tmp_path_factory):
 @pytest.fixture(scope="module")
 def reader(model):
     return Reader(model)
-
-
-@pytest.fixture
-def command(capsys, monkeypatch, tmp_path):
-    """`enteron …` in this process: exit code, standard output, standard error."""
-
-    def run(*arguments):
-        monkeypatch.chdir(tmp_path)
-        monkeypatch.setattr(sys, "argv", ["enteron", *map(str, arguments)])
-        code = 0
-        try:
-            main()
-        except SystemExit as ended:
-            code = ended.code
-        said = capsys.readouterr()
-        return code or 0, said.out, said.err
-
-    return run
 
 
 def contents(folder):
@@ -162,6 +143,38 @@ def test_several_studies_under_a_root(tmp_path, model, command):
     together = json.loads((tmp_path / "out" / "submission.json").read_text())
     assert [video["video_id"] for video in together["videos"]] == ["3", "12"]
     assert (tmp_path / "out" / "12" / "report.html").exists()
+
+
+def test_one_bad_study_does_not_stop_the_others(tmp_path, model, command):
+    """Of three studies one cannot be opened: the others are read, and nothing passes for whole."""
+    write_frames(tmp_path / "root" / "3", range(4))
+    write_frames(tmp_path / "root" / "12", range(4))
+    (tmp_path / "root" / "Doe_John.mp4").write_bytes(b"no video")
+    (tmp_path / "root" / "notes.txt").write_text("")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "submission.json").write_text("of an earlier run")
+    code, said, error = command("read", "root", "--model", model, "--out", "out")
+    assert code == 1
+    assert "Ignored: 1 file (notes.txt): not frames or videos." in said
+    assert "Study 3: 4 frames" in said
+    assert "Study 12: 4 frames" in said
+    assert "1 of 3 studies was not read:\n  Doe_John.mp4: the video of study" in error
+    assert "No submission.json of all studies was written" in error
+    assert not (tmp_path / "out" / "submission.json").exists()
+    assert (tmp_path / "out" / "12" / "report.html").exists()
+    for path in (tmp_path / "out").rglob("*"):
+        assert not path.is_file() or b"John" not in path.read_bytes()
+    with pytest.raises(StudiesNotReadError, match="1 of 3 studies was not read") as caught:
+        enteron.read_all(tmp_path / "root", model=model, out=tmp_path / "out")
+    assert [reading.study for reading in caught.value.readings] == ["3", "12"]
+    assert list(caught.value.failures) == ["Doe_John.mp4"]
+    code, _, error = command("read", "root", "--model", model, "--study-id", "x")
+    assert code == 1
+    assert "--study-id names one study, and here are 3" in sentence(error)
+    (tmp_path / "root" / "Doe_John.mp4").unlink()
+    readings = enteron.read_all(tmp_path / "root", model=model, out=tmp_path / "out")
+    assert len(readings) == 2
+    assert (tmp_path / "out" / "submission.json").exists()
 
 
 def test_the_summary_speaks_plainly(tmp_path, model, command):
@@ -563,7 +576,7 @@ def damage(folder, kind):
     [
         ("truncated", "the PNG is cut off"),
         ("empty", "the file is empty"),
-        ("text", "the file is neither PNG nor JPEG"),
+        ("text", "the file is not a PNG, JPEG, TIFF or BMP picture"),
         ("bomb", "the file claims to hold 60000 x 60000 pixels"),
     ],
 )

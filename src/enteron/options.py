@@ -92,10 +92,10 @@ def make_options(kind: type[OptionsT], table: dict[str, Any], source: str) -> Op
             raise ConfigError(
                 f"{where} is missing", "every option without a default must be set"
             ) from error
-        reason = first["msg"][0].lower() + first["msg"][1:]
+        message = first["msg"][0].lower() + first["msg"][1:]
         raise ConfigError(
             f"{where} = {shown(first['input'])} is not valid",
-            f"the {reason}".removeprefix("the the "),
+            f"the {message}".removeprefix("the the "),
         ) from error
 
 

@@ -6,7 +6,7 @@ unfinished stage and ends with the same files.
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from enteron.calibration import Calibration, FrameCalibration
-from enteron.datasets.galar import find_studies
+from enteron.datasets.galar import search_root
 from enteron.datasets.submission import write_submission
 from enteron.decoding import DecodedEvent, DecodeOptions, decode, preset
 from enteron.decoding.options import require_fitted
 from enteron.decoding.pipeline import decision_thresholds, frame_calibration
-from enteron.errors import StudyError
+from enteron.errors import EnteronError, StudyError, quantity
 from enteron.files import make_folder, make_subfolder
 from enteron.folders.identity import ReadingIdentity, decoding_hash, file_hashes, scores_hash
 from enteron.folders.label_studio import write_label_studio
@@ -53,13 +53,15 @@ from enteron.folders.reading import (
     write_events,
 )
 from enteron.folders.scores import write_scores
+from enteron.ids import natural_key, neutral_id
 from enteron.locks import folder_lock
 from enteron.options import Options
 from enteron.progress import Progress, SilentProgress
 from enteron.report import write_report
 from enteron.report.pictures import INDEX, PICTURES, choose_pictures, save_pictures
 from enteron.study import Study, open_study
-from enteron.study.folder import is_image_name
+from enteron.study.ignored import Ignored
+from enteron.study.naming import default_id, own_name
 from enteron.types import Annotation, Scores
 
 if TYPE_CHECKING:
@@ -128,22 +130,78 @@ def read_all(
     out: Path | str | None = None,
     options: ReadOptions | None = None,
     preset: PresetName | None = None,
+    keep_names: bool = False,
     progress: Progress | None = None,
 ) -> list[Reading]:
-    """Read every study under a root, one folder each, and write a submission of all of them."""
-    root = Path(root)
-    folder = Path(f"{root.resolve().name}-reading") if out is None else Path(out)
+    """Read every study under a root, one folder each, and write a submission of all of them.
+
+    A study that cannot be read does not stop the others: `StudiesNotReadError` is raised at the
+    end, holds the readings of the others, and no submission is written. `keep_names` makes ids of
+    the names of folders and files.
+    """
+    progress = progress or SilentProgress()
+    found = studies_under(Path(root), keep_names=keep_names)
+    for sentence in found.ignored.sentences():
+        progress.message(f"Ignored: {sentence}.")
+    folder = found.default_folder if out is None else Path(out)
     reader = Reader(model, _read_options(options, preset))
+    readings: list[Reading] = []
+    failures: dict[str, EnteronError] = {}
     make_folder(folder)
     with folder_lock(folder):
-        readings = [
-            reader.read(
-                open_study(path, study_id=name), make_subfolder(folder, name), progress=progress
-            )
-            for name, path in studies_under(root)
-        ]
+        for study, result in read_each(reader, found.studies, folder, {}, progress):
+            if isinstance(result, Reading):
+                readings.append(result)
+            else:
+                failures[study.name] = result
+        if failures:
+            raise StudiesNotReadError(readings, failures)
         write_joint_submission(readings, folder)
     return readings
+
+
+class StudiesNotReadError(StudyError):
+    """Some studies of a root could not be read."""
+
+    def __init__(self, readings: list[Reading], failures: dict[str, EnteronError]) -> None:
+        self.readings = readings
+        self.failures = failures
+        """What is wrong with each study, by the name of its folder or file."""
+        total = len(readings) + len(failures)
+        reasons = " ".join(f"{name}: {error}" for name, error in failures.items())
+        super().__init__(
+            f"{len(failures)} of {quantity(total, 'study', 'studies')} "
+            f"{'was' if len(failures) == 1 else 'were'} not read, so no {SUBMISSION} of all of "
+            f"them was written. {reasons.rstrip('.')}",
+            "mend them or move them away, and run again",
+        )
+
+
+def read_each(
+    reader: "Reader",
+    studies: Sequence["FoundStudy"],
+    folder: Path,
+    truths: Mapping[str, Annotation],
+    progress: Progress,
+) -> Iterator[tuple["FoundStudy", "Reading | EnteronError"]]:
+    """Read several studies into folders named by their ids; one that fails yields its error."""
+    # The joint file stands for all studies: it is there only after a run that read them all.
+    (folder / SUBMISSION).unlink(missing_ok=True)
+    for number, study in enumerate(studies, 1):
+        progress.message(f"Reading study {number} of {len(studies)}: {study.name}")
+        try:
+            opened = open_study(study.path, study_id=study.id)
+            for sentence in opened.ignored.sentences():
+                progress.message(f"Ignored: {sentence}.")
+            truth = truths.get(opened.id)
+            target = make_subfolder(folder, opened.id)
+            result = reader.read(opened, target, truth=truth, progress=progress)
+        except EnteronError as error:
+            result = error
+        except OSError as error:
+            reason = error.strerror or type(error).__name__
+            result = StudyError(f"the study cannot be read ({reason})", "check its files")
+        yield study, result
 
 
 def _read_options(options: ReadOptions | None, preset: PresetName | None) -> ReadOptions:
@@ -357,6 +415,7 @@ class _ReadingRun:
             rate=self._rate,
             rate_note=None if self._rate is None else "from the video",
             notes=study.notes,
+            ignored=tuple(study.ignored.counts()),
             unreadable=Unreadable(
                 count=len(unreadable),
                 frames=tuple(sorted(unreadable)[:_MOST_LISTED]),
@@ -407,17 +466,73 @@ def write_joint_submission(readings: Sequence[Reading], out: Path) -> Path:
     return path
 
 
-def studies_under(path: Path) -> list[tuple[str, Path]]:
-    """(id, path) of each study: the path itself, or those of a root that holds several."""
+# ---- which studies to read
+
+
+@dataclass(frozen=True)
+class FoundStudy:
+    """A study that is to be read."""
+
+    path: Path
+    id: str | None  # None where it cannot be opened, which is told when it is read
+
+    @property
+    def name(self) -> str:
+        """The name of its folder or file: for the terminal, never for a file."""
+        return self.path.name or self.path.resolve().name
+
+
+@dataclass(frozen=True)
+class FoundStudies:
+    """The studies at a path, and what else lies there."""
+
+    studies: tuple[FoundStudy, ...]
+    ignored: Ignored
+
+    @property
+    def default_folder(self) -> Path:
+        """Where readings go unless a folder is given; its name says nothing about a patient."""
+        ids = sorted(study.id or "" for study in self.studies)
+        if len(ids) == 1:
+            return Path(f"{ids[0] or 'study'}-reading")
+        digest = neutral_id(study.encode() for study in ids).removeprefix("study-")
+        return Path(f"studies-{digest}-reading")
+
+
+def studies_under(path: Path, *, keep_names: bool = False) -> FoundStudies:
+    """The study at a path, or those of a root that holds several.
+
+    An id is the study's own name where that is an id of a known dataset, or with `keep_names`;
+    otherwise it is derived from the study's content.
+    """
     if not path.is_dir():
-        return [(path.stem, path)]
-    if any(is_image_name(entry.name) for entry in path.iterdir()):
-        return [(path.resolve().name, path)]
-    entries = find_studies(path).values()
-    studies = [(entry.id, entry.images) for entry in entries if entry.images is not None]
-    if not studies:
+        return FoundStudies((_found(path, keep_names),), Ignored())
+    files = search_root(path)
+    paths = [image for images in files.images.values() for image in images]
+    if not paths:
+        listed = "".join(f"; ignored {sentence}" for sentence in files.ignored.sentences())
         raise StudyError(
-            f"'{path.name}' holds neither frames nor videos",
-            "give a folder of PNG or JPEG frames, a video, or a folder with several of them",
+            f"'{path.name}' holds neither frames nor videos{listed}",
+            "give a folder of PNG, JPEG, TIFF or BMP frames, a video, or a folder with several of "
+            "them",
         )
-    return studies
+    paths.sort(key=lambda study: natural_key(own_name(study)))
+    studies = tuple(_found(study, keep_names) for study in paths)
+    path_of: dict[str, Path] = {}
+    for study in studies:
+        if study.id is None:
+            continue
+        other = path_of.setdefault(study.id, study.path)
+        if other != study.path:
+            first, second = (f"'{p.parent.name}/{p.name}'" for p in (other, study.path))
+            raise StudyError(f"{first} and {second} are the same study", "keep one of them")
+    return FoundStudies(studies, files.ignored)
+
+
+def _found(path: Path, keep_name: bool) -> FoundStudy:
+    if keep_name:
+        return FoundStudy(path, default_id(path, keep_name=True))
+    try:
+        return FoundStudy(path, default_id(path))
+    except StudyError:
+        return FoundStudy(path, None)

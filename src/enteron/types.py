@@ -24,6 +24,10 @@ STORED_EVERY = 5
 """Original frames per row in most of Galar, where constants counted in rows were chosen."""
 
 
+PAUSE = 10
+"""Frame periods without a frame that make a gap in time; adaptive rates vary by less."""
+
+
 class Unit(StrEnum):
     """What an event's numbers count. In most Galar studies `frame = 5 * index`."""
 
@@ -219,17 +223,27 @@ class Scores:
                 f"a row of study {self.study} cannot stand for {self.frames_per_row} frames",
                 "give a number above 0",
             )
-        if self.times is not None and self.times.shape != (len(self.axis),):
+        if self.times is not None:
+            self._check_times(self.times)
+
+    def _check_times(self, times: NDArray[np.float64]) -> None:
+        if times.shape != (len(self.axis),):
             raise EnteronError(
-                f"study {self.study} has {self.times.size} times for {len(self.axis)} frames",
+                f"study {self.study} has {times.size} times for {len(self.axis)} frames",
                 "give one time per frame, or none",
             )
-        if self.times is not None and not np.isfinite(self.times).all():
-            row = int(np.argmin(np.isfinite(self.times)))
+        remedy = "give every row its seconds since the first frame, in order, or leave times out"
+        if not np.isfinite(times).all():
+            row = int(np.flatnonzero(~np.isfinite(times))[0])
             raise EnteronError(
-                f"study {self.study}, frame {self.axis.frames[row]} has the time "
-                f"{self.times[row]:g}",
-                "times are seconds since the first frame: give all of them, or none",
+                f"study {self.study}: the time of {self.unit} {self.axis.frames[row]} is "
+                f"{times[row]}",
+                remedy,
+            )
+        if (np.diff(times) < 0).any():
+            row = int(np.flatnonzero(np.diff(times) < 0)[0]) + 1
+            raise EnteronError(
+                f"study {self.study}: times go back at {self.unit} {self.axis.frames[row]}", remedy
             )
 
     @property
@@ -252,12 +266,17 @@ class Scores:
         """(rows,) seconds at which each row stops holding, if times are known.
 
         A row holds until the next one begins. Before a gap and at the end of the study it holds
-        for one frame period: the median distance of rows that follow each other directly.
+        for one frame period: the median distance of rows that follow each other directly. A gap is
+        one in the numbering, or a pause in time that the numbering does not show.
         """
         if self.times is None or len(self.axis) == 1:
             return self.times  # the period of a single frame is unknown
+        waits = np.diff(self.times)
         follows = np.diff(self.axis.frames) <= self.axis.step  # no gap before the next row
-        ends = self.times + np.median(np.diff(self.times)[follows])
+        period = np.median(waits[follows])
+        if period > 0:
+            follows &= waits <= PAUSE * period
+        ends = self.times + period
         ends[:-1] = np.where(follows, self.times[1:], np.minimum(ends[:-1], self.times[1:]))
         return ends
 

@@ -80,6 +80,17 @@ def test_times_are_kept(enteron, scores, tmp_path):
     assert line.endswith("150.0,350.0")
 
 
+def test_times_that_are_no_numbers_are_refused(enteron, scores, tmp_path):
+    """They would make events.json invalid JSON: it has no NaN."""
+    times = 0.5 * np.arange(700)
+    for bad, said in ((np.nan, "the time of frame 45 is nan"), (np.inf, "frame 45 is inf")):
+        times[9] = bad
+        done = enteron("decode", scores(time=times), "--out", "out", code=1)
+        assert said in done.stderr
+        assert "leave times out" in done.stderr
+        assert not (tmp_path / "out").exists()
+
+
 def test_rows_are_named_as_rows_unless_a_stride_is_given(enteron, scores, tmp_path):
     name = scores(number="index")
     assert "events count rows" in enteron("decode", name, "--out", "rows").stdout

@@ -70,7 +70,7 @@ def test_a_reading_is_loaded_as_it_was_written(tmp_path):
                 .with_columns(time=pl.lit(float("nan")))
                 .write_parquet(f / "scores.parquet")
             ),
-            "the times in scores.parquet have holes",
+            "the time of frame 0 is nan",
         ),
         (lambda f: (f / "scores.parquet").write_bytes(b"PAR1"), "scores.parquet cannot be read"),
         (lambda f: (f / "run.json").write_text("nothing"), "run.json is not JSON"),

@@ -68,7 +68,7 @@ def calibrate(
 
 
 def _show(report: "CalibrationReport", model: str) -> None:
-    from enteron.cli.console import console, number, table
+    from enteron.cli.console import console, markup, number, table
 
     calibration = report.calibration
     likelihood = calibration.likelihood
@@ -103,4 +103,4 @@ def _show(report: "CalibrationReport", model: str) -> None:
         )
     if report.scaling_note:
         out.print(f"[yellow]Note:[/yellow] {report.scaling_note}.")
-    out.print(f"calibration.json is in {model}.")
+    out.print(f"calibration.json is in {markup(model)}.")

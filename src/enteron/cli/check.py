@@ -23,16 +23,18 @@ def check(
 
     Exit code 1 when there is a problem. Example: [bold]enteron check /data/galar[/bold]
     """
-    from enteron.cli.console import RichProgress
+    from enteron.cli.console import RichProgress, print_ignored
     from enteron.datasets.galar import find_studies
     from enteron.datasets.inspection import inspect
     from enteron.errors import StudyError
     from enteron.files import json_text
 
     entries = find_studies(root)
+    ignored = entries.ignored.sentences()
     if not entries:
+        listed = "".join(f"; ignored {sentence}" for sentence in ignored)
         raise StudyError(
-            f"the folder '{root.name}' holds no studies",
+            f"the folder '{root.name}' holds no studies{listed}",
             "give a folder with one folder of frames per study, or with a folder named Labels",
         )
     reports: list[StudyReport] = []
@@ -42,16 +44,21 @@ def check(
             advance(1)
     problems = sum(len(report.problems) for report in reports)
     if as_json:
-        content = {"studies": [asdict(report) for report in reports], "problems": problems}
+        content = {
+            "studies": [asdict(report) for report in reports],
+            "ignored": ignored,
+            "problems": problems,
+        }
         typer.echo(json_text(content, indent=1))
     else:
         _print_reports(reports, problems)
+        print_ignored(entries.ignored)
     if problems:
         raise typer.Exit(1)
 
 
 def _print_reports(reports: "list[StudyReport]", problems: int) -> None:
-    from enteron.cli.console import NONE, console, table
+    from enteron.cli.console import NONE, console, markup, table
     from enteron.errors import quantity
 
     studies = table(
@@ -81,9 +88,9 @@ def _print_reports(reports: "list[StudyReport]", problems: int) -> None:
     out.print(studies)
     for report in reports:
         for problem in report.problems:
-            out.print(f"[red]Problem:[/red] {problem}")
+            out.print(f"[red]Problem:[/red] {markup(problem)}")
         for note in report.notes:
-            out.print(f"[dim]Study {report.study}: {note}.[/dim]")
+            out.print(f"[dim]Study {markup(report.study)}: {markup(note)}.[/dim]")
     frames = quantity(sum(report.frames or 0 for report in reports), "frame")
     rows = quantity(sum(report.rows or 0 for report in reports), "label row")
     verdict = quantity(problems, "problem") if problems else "no problems"

@@ -33,7 +33,11 @@ def decode(
     out: Annotated[Path, typer.Option(help="Folder for the events.", readable=False)],
     preset: Annotated[Preset, typer.Option(help="How to decode.")] = Preset.TRANSIT,
     study_id: Annotated[
-        str | None, typer.Option(help="Name of the study (default: the file's name).")
+        str | None,
+        typer.Option(
+            help="Id of the study (default: the one that the file states, or one derived from its "
+            "content)."
+        ),
     ] = None,
     model: Annotated[
         Path | None,
@@ -124,7 +128,8 @@ def decode(
             "state": "finished",
             "identity": identity,
             "files": {},
-            "command": f"enteron decode {scores.name} --preset {preset}",
+            # The name of the file may be a patient's.
+            "command": f"enteron decode SCORES --preset {preset}",
             "unit": read.unit,
             "scored": len(read.axis),
             "stride": read.axis.step,
@@ -158,6 +163,7 @@ def decode(
 
 def _warn_uncalibrated(scores: Path) -> None:
     """Say before decoding that nothing turns scores into probabilities."""
+    from enteron.cli.console import plain
     from enteron.folders.scores import is_written_by_enteron
 
     if is_written_by_enteron(scores):
@@ -170,7 +176,7 @@ def _warn_uncalibrated(scores: Path) -> None:
             "without --model the scores are taken as calibrated probabilities. If they are not, "
             "the events will be wrong."
         )
-    typer.echo(f"Warning: {text}", err=True)
+    typer.echo(f"Warning: {plain(text)}", err=True)
 
 
 def _show(scores: "Scores", events: "Sequence[DecodedEvent]") -> None:

@@ -43,7 +43,9 @@ _STAGES = {
 
 def fail(sentence: str) -> NoReturn:
     """Print the sentence to standard error and exit with 1."""
-    print(f"enteron: {sentence}", file=sys.stderr)
+    from enteron.cli.console import plain
+
+    print(f"enteron: {plain(sentence)}", file=sys.stderr)
     sys.exit(1)
 
 

@@ -40,6 +40,7 @@ def report(
 
     Example: [bold]enteron report reading --truth truth.json[/bold]
     """
+    from enteron.cli.console import plain
     from enteron.folders.reading import content_of, load_reading
     from enteron.locks import folder_lock
     from enteron.report import write_report
@@ -57,7 +58,7 @@ def report(
                 save_pictures(frames, chosen, folder, mask_text=not device_text, content=content)
         path = write_report(folder, truth=annotation, device_text=device_text, scores_file=scores)
     size = path.stat().st_size / 1e6
-    typer.echo(f"Open {path} ({size:.1f} MB) in a browser.")
+    typer.echo(f"Open {plain(str(path))} ({size:.1f} MB) in a browser.")
 
 
 def _annotation(truth: Path, study: str) -> Annotation:

@@ -65,6 +65,7 @@ def _open_images(entry: Entry, report: StudyReport) -> Study | None:
     report.frames = len(study)
     report.numbers = describe_numbers(study.numbers)
     report.notes.extend(study.notes)
+    report.notes.extend(f"ignored: {sentence}" for sentence in study.ignored.sentences())
     if gaps := study.axis.gaps().size:
         report.notes.append(f"its numbering has {quantity(gaps, 'gap')}")
     return study

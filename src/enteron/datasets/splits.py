@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from enteron.datasets.galar import natural_key
 from enteron.errors import LabelError, nearest, shown
 from enteron.files import RECORD_LIMIT, read_json_object, write_json
+from enteron.ids import natural_key, require_study_id
 
 PARTS = ("train", "val", "test")
 
@@ -102,6 +102,8 @@ def load_split(path: Path) -> Split:
                 f"{path.name} is not a split: '{part}' is not a list of studies", remedy
             )
     parts = [tuple(str(study) for study in content[part]) for part in PARTS]
+    for study in (study for part in parts for study in part):
+        require_study_id(study, f"{path.name}: a study's id", LabelError)
     split = Split(*parts, rule=str(content["rule"]))
     stored = content["hash"]
     if split.hash != stored:

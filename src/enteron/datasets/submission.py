@@ -13,6 +13,7 @@ from typing import Any
 
 from enteron.errors import LabelError, SubmissionError, nearest, quantity, shorten
 from enteron.files import JSON_LIMIT, json_text, parse_json, read_text, write_text
+from enteron.ids import require_study_id
 from enteron.labels import COLUMN, LABELS
 from enteron.types import Annotation, Segment, Unit
 
@@ -100,6 +101,7 @@ def _annotation(video: Any, unit: Unit, where: str) -> Annotation:
         raise SubmissionError(
             f"{where}: 'video_id' is {_shown(study)}", 'it is a non-empty string, such as "12"'
         )
+    require_study_id(study, f"{where}: 'video_id'", SubmissionError)
     if not isinstance(events, list):
         raise SubmissionError(
             f"study {study}: 'events' is {_shown(events)}", "it is a list, which may be empty"

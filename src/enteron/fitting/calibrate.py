@@ -61,7 +61,7 @@ def calibrate_model(
     `include_training` is set: the calibration then says that it was fitted on them.
     """
     record = read_record(model)
-    entries = _entries_of(model, record, data, part)
+    entries = _entries_of(model, record, data, part, progress or SilentProgress())
     trained = _training_entries(model, record, entries, include_training)
     if trained and not include_training:
         raise LabelError(
@@ -160,9 +160,14 @@ def labelled_studies(
     return studies
 
 
-def _entries_of(model: Path, record: ModelRecord, data: Path, part: str) -> list[Entry]:
+def _entries_of(
+    model: Path, record: ModelRecord, data: Path, part: str, progress: Progress
+) -> list[Entry]:
     """The studies of a part of the split, all of them with images and labels."""
-    entries = {name: e for name, e in find_studies(data).items() if e.images and e.labels}
+    found = find_studies(data)
+    entries = found.labelled()
+    for sentence in found.left_out():
+        progress.message(f"Ignored: {sentence}.")
     if not entries:
         raise LabelError(
             f"'{data.name}' holds no study with images and labels",

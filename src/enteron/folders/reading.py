@@ -14,7 +14,7 @@ import io
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from html import escape
 from importlib.metadata import PackageNotFoundError, version
@@ -39,6 +39,7 @@ from enteron.folders.identity import (
     scores_hash,
 )
 from enteron.folders.scores import read_score_metadata, read_scores
+from enteron.ids import require_study_id
 from enteron.inference.store import open_embeddings
 from enteron.labels import LABELS, REGIONS
 from enteron.study.content import StudyContent, read_content
@@ -131,6 +132,7 @@ class RunRecord(_Facts):
     rate: float | None = Field(default=None, gt=0)  # frames per second
     rate_note: str | None = None
     notes: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()  # what lies beside the frames: counts and reasons, no names
     unreadable: Unreadable | None = None
     redundant: Redundant | None = None
     model: ModelFacts | None = None
@@ -164,7 +166,7 @@ class RunRecord(_Facts):
     def parse(cls, table: object) -> "RunRecord":
         """The record of a parsed run.json; the first wrong field is named."""
         try:
-            return cls.model_validate(table)
+            record = cls.model_validate(table)
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             where = ".".join(str(part) for part in first["loc"]) or "the whole file"
@@ -172,6 +174,9 @@ class RunRecord(_Facts):
                 f"{RUN} is damaged at '{shorten(where)}' ({shorten(first['msg'].lower())})",
                 "run `enteron read` again, or take the field out of the file",
             ) from error
+        if record.study is not None:
+            require_study_id(record.study, f"{RUN}: the study's id")
+        return record
 
     def save(self, folder: Path) -> None:
         """Write run.json, replacing the record of an earlier stage."""
@@ -299,8 +304,9 @@ def read_events_file(path: Path) -> EventsFile:
         identity = None if stated is None else ReadingIdentity.model_validate(stated)
     except (KeyError, TypeError, ValueError) as error:
         raise EnteronError(f"{path.name} has no study, unit and events", remedy) from error
-    if not (isinstance(study, str) and study and isinstance(rows, list)):
+    if not (isinstance(study, str) and isinstance(rows, list)):
         raise EnteronError(f"{path.name} names no study, or its events are no list", remedy)
+    require_study_id(study, f"{path.name}: the study's id")
     events = tuple(_event(row, i, path.name) for i, row in enumerate(rows, 1))
     return EventsFile(study, unit, events, identity)
 
@@ -615,19 +621,18 @@ def _require_identity(
 def _decoded_scores(path: Path, events: EventsFile, run: RunRecord) -> Scores:
     """Scores in the unit of the events: rows become frames if they did so while decoding."""
     stride = run.stride if events.unit is Unit.FRAME else None
-    scores = read_scores(path, None, stride)
-    # A file that does not name its study goes by its own name.
-    if scores.study not in (events.study, path.stem):
+    scores = read_scores(path, events.study, stride)
+    stated = read_score_metadata(path).study  # None in files of other programs
+    if stated not in (None, events.study):
         raise EnteronError(
-            f"{path.name} holds scores of study {scores.study}, {EVENTS} events of study "
-            f"{events.study}",
+            f"{path.name} holds scores of study {stated}, {EVENTS} events of study {events.study}",
             MIXED,
         )
     if scores.unit is not events.unit:
         raise EnteronError(
             f"{path.name} counts in '{scores.unit}', {EVENTS} in '{events.unit}'", MIXED
         )
-    return replace(scores, study=events.study)
+    return scores
 
 
 def _require_agreement(events: EventsFile, scores: Scores, run: RunRecord) -> None:

@@ -15,6 +15,7 @@ from enteron.errors import EnteronError, nearest, shorten
 from enteron.files import PARQUET_LIMIT, read_bytes, write_bytes
 from enteron.folders.identity import ReadingIdentity
 from enteron.folders.parquet import Parquet, read_footer, require_columns
+from enteron.ids import is_dataset_id, neutral_id, require_study_id
 from enteron.labels import LABELS
 from enteron.options import Options, parse_json_options
 from enteron.types import FrameAxis, Scores, Unit
@@ -44,7 +45,6 @@ def read_scores(path: Path, study: str | None = None, stride: int | None = None)
     `index` column is converted to frames. Columns of zeros and ones are valid scores.
     """
     columns, metadata = _read_columns(path)
-    name = (metadata.study or path.stem) if study is None else study
     unit = Unit.FRAME if "frame" in columns else Unit.INDEX
     numbers = _whole_numbers(columns[unit], unit, path.name)
     if unit is Unit.INDEX and stride is not None:
@@ -56,6 +56,15 @@ def read_scores(path: Path, study: str | None = None, stride: int | None = None)
         numbers, unit = numbers * stride, Unit.FRAME
     values = np.column_stack([columns[label] for label in LABELS])
     axis = FrameAxis(numbers, unit)
+    name = study
+    if name is None:  # the file's name may be a patient's
+        default = (
+            path.stem
+            if is_dataset_id(path.stem)
+            else neutral_id([numbers.tobytes(), values.tobytes()])
+        )
+        name = default if metadata.study is None else metadata.study
+    require_study_id(name, f"{path.name}: the study's id" if study is None else "the study's id")
     return Scores(name, axis, values, columns.get("time"), metadata.frames_per_row)
 
 
@@ -108,7 +117,7 @@ def find_score_files(folder: Path) -> dict[str, Path]:
                 raise EnteronError(
                     f"study {path.stem} has two files of scores", "keep the parquet or the CSV"
                 )
-            files[path.stem] = path
+            files[require_study_id(path.stem, f"the name of {path.name}")] = path
     if not files:
         raise EnteronError(
             f"the folder '{folder.name}' holds no scores",

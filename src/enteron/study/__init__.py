@@ -4,24 +4,49 @@ from fractions import Fraction
 from pathlib import Path
 
 from enteron.errors import StudyError
+from enteron.ids import require_study_id
 from enteron.study.folder import FrameFolder
+from enteron.study.naming import default_id
 from enteron.study.study import Frame, Study
 
 __all__ = ["VIDEO_SUFFIXES", "Frame", "Study", "open_study"]
 
-VIDEO_SUFFIXES = (".mp4", ".m4v", ".mov", ".mpg", ".mpeg", ".avi", ".mkv")
+VIDEO_SUFFIXES = (
+    *(".mp4", ".m4v", ".mov", ".mpg", ".mpeg", ".avi", ".mkv", ".wmv", ".asf", ".webm", ".ogv"),
+    *(".ts", ".m2ts", ".mts", ".vob", ".flv", ".3gp"),
+)
 
 
 def open_study(
-    path: Path | str, *, study_id: str | None = None, rate: Fraction | None = None
+    path: Path | str,
+    *,
+    study_id: str | None = None,
+    rate: Fraction | None = None,
+    keep_name: bool = False,
 ) -> Study:
     """Open a folder of frames or a video file as a study.
 
+    Its id is `study_id`, or its name if that is an id of a known dataset or `keep_name` is set.
+    Otherwise the id is derived from the content, since names of files may be names of patients.
     `rate` (frames per second) gives the frames of a folder their times; a video states its own.
     """
     path = Path(path)
+    _require_study(path, rate)
+    if study_id is None:
+        study_id = default_id(path, keep_name=keep_name)
+    require_study_id(study_id, kind=StudyError)
     if path.is_dir():
-        return FrameFolder(path, study_id or path.resolve().name, rate)
+        return FrameFolder(path, study_id, rate)
+    # Importing PyAV takes a fifth of a second, and a folder of frames does not need it.
+    from enteron.study.video import VideoFile
+
+    return VideoFile(path, study_id)
+
+
+def _require_study(path: Path, rate: Fraction | None) -> None:
+    """Refuse what is neither a folder nor a video, by its name."""
+    if path.is_dir():
+        return
     if not path.exists():
         raise StudyError(
             f"there is no '{path.name}'", "give a folder of frames or a video file that exists"
@@ -31,11 +56,9 @@ def open_study(
             f"'{path.name}' is neither a folder of frames nor a video",
             "give a folder, or a file ending in " + ", ".join(VIDEO_SUFFIXES),
         )
+    if not path.is_file():
+        raise StudyError(f"'{path.name}' is not a regular file", "give a video file")
     if rate is not None:
         raise StudyError(
             f"'{path.name}' is a video and has its own times", "leave out the frame rate"
         )
-    # Importing PyAV takes a fifth of a second, and a folder of frames does not need it.
-    from enteron.study.video import VideoFile
-
-    return VideoFile(path, study_id or path.stem)

@@ -15,6 +15,7 @@ from pydantic import Field
 from enteron.errors import ConfigError, StudyError
 from enteron.files import RECORD_LIMIT, read_text
 from enteron.options import Options, parse_json_options
+from enteron.study.ignored import Ignored
 from enteron.types import FrameAxis
 
 RGB = NDArray[np.uint8]  # (height, width, 3)
@@ -103,6 +104,7 @@ class Study(ABC):
         self.rate = rate  # frames per second, exact; None when unknown or variable
         self.unreadable: dict[int, str] = {}
         self.notes: tuple[str, ...] = ()  # oddities of the source that a person should know
+        self.ignored = Ignored()  # what lies beside the frames and is not read
 
     @property
     def numbers(self) -> NDArray[np.int64]:

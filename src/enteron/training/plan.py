@@ -62,7 +62,7 @@ class TrainingPlan:
 def make_plan(request: TrainingRequest, progress: Progress) -> TrainingPlan:
     """Find the studies, split them and read their labels; unusable input raises an error."""
     priors = None if request.priors is None else load_priors(request.priors)
-    studies = usable_studies(request.root)
+    studies = usable_studies(request.root, progress)
     if request.resume and is_started(request.out):
         split, priors = _started_with(request, priors)
     else:
@@ -104,10 +104,12 @@ def _started_with(request: TrainingRequest, priors: Priors | None) -> tuple[Spli
     return split, stored_priors
 
 
-def usable_studies(root: Path) -> dict[str, Entry]:
+def usable_studies(root: Path, progress: Progress) -> dict[str, Entry]:
     """Studies that have images and labels; without any, the error says what is missing."""
     studies = find_studies(root)
-    usable = {study: e for study, e in studies.items() if e.images and e.labels}
+    usable = studies.labelled()
+    for sentence in studies.left_out():
+        progress.message(f"Ignored: {sentence}.")
     if usable:
         return usable
     if not studies:
