@@ -282,7 +282,7 @@ def psnr(picture: Picture, original: Picture) -> float:
     """Peak signal to noise ratio in dB."""
     if picture.shape != original.shape:
         return 0.0
-    error = float(np.square(picture.astype(np.int16) - original).mean(dtype=np.float64))
+    error = float(np.square(picture.astype(np.float32) - original).mean(dtype=np.float64))
     return 99.0 if error == 0 else 10 * np.log10(255.0**2 / error)
 
 

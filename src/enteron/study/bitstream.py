@@ -77,6 +77,9 @@ class SequenceParameters:
     frames_only: bool
     separate_planes: bool
     gaps_allowed: bool
+    width: int  # macroblocks
+    height: int
+    height_place: tuple[int, int]  # bits of the unit's content that hold the height
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +99,12 @@ class _Bits:
     def __init__(self, payload: bytes) -> None:
         payload = payload.replace(b"\0\0\3", b"\0\0")
         self._value = int.from_bytes(payload, "big")
-        self._left = 8 * len(payload)
+        self._total = self._left = 8 * len(payload)
+
+    @property
+    def position(self) -> int:
+        """Bits read so far."""
+        return self._total - self._left
 
     def bits(self, count: int) -> int:
         self._left -= count
@@ -121,6 +129,7 @@ class H264Headers:
 
     def __init__(self, extradata: bytes | None) -> None:
         self.parameters: SequenceParameters | None = None
+        self._extradata = extradata
         self._length_size = 0  # bytes of the length before each NAL unit; 0: start codes instead
         if not extradata:
             return
@@ -144,6 +153,26 @@ class H264Headers:
                 except ValueError:
                     return None
         return None
+
+    def with_another_row(self, data: bytes) -> bytes:
+        """A packet or extradata in which all sequence parameters have one more row."""
+        if data[:1] == b"\1" and self._length_size and data is self._extradata:
+            size = int.from_bytes(data[6:8], "big")
+            unit = with_another_row(data[8 : 8 + size])
+            return data[:6] + len(unit).to_bytes(2, "big") + unit + data[8 + size :]
+        if self._length_size:
+            units = self._units(data)
+            changed = [with_another_row(u) if u and u[0] & 31 == 7 else u for u in units]
+            return b"".join(len(u).to_bytes(self._length_size, "big") + u for u in changed)
+        head, *units = data.split(b"\0\0\1")
+        changed = [self._annexed(u) if u and u[0] & 31 == 7 else u for u in units]
+        return b"\0\0\1".join([head, *changed])
+
+    @staticmethod
+    def _annexed(unit: bytes) -> bytes:
+        """Parameters behind a start code; zeros at their end belong to the next one."""
+        content = unit.rstrip(b"\0")
+        return with_another_row(content) + unit[len(content) :]
 
     def _read_parameters(self, unit: bytes) -> None:
         if unit and unit[0] & 31 == 7:
@@ -212,13 +241,42 @@ def _sequence_parameters(unit: bytes) -> SequenceParameters:
             bits.signed()
     bits.unsigned()  # reference frames
     gaps_allowed = bits.bits(1) == 1
-    bits.unsigned()
-    bits.unsigned()
-    if frame_num_bits > 16 or poc_bits > 16:
+    width = bits.unsigned() + 1
+    before = bits.position
+    height = bits.unsigned() + 1
+    place = (before, bits.position)
+    if frame_num_bits > 16 or poc_bits > 16 or max(width, height) > 4096:
         raise ValueError("the parameters are damaged")
     return SequenceParameters(
-        frame_num_bits, poc_type, poc_bits, bits.bits(1) == 1, separate_planes, gaps_allowed
+        frame_num_bits,
+        poc_type,
+        poc_bits,
+        bits.bits(1) == 1,
+        separate_planes,
+        gaps_allowed,
+        width,
+        height,
+        place,
     )
+
+
+def with_another_row(unit: bytes) -> bytes:
+    """The same sequence parameters for pictures that are one row of macroblocks higher."""
+    parameters = _sequence_parameters(unit)
+    content = unit[4:].replace(b"\0\0\3", b"\0\0")
+    bits = f"{int.from_bytes(content, 'big'):0{8 * len(content)}b}"
+    start, stop = parameters.height_place
+    code = f"{parameters.height + 1:b}"
+    changed = (bits[:start] + "0" * (len(code) - 1) + code + bits[stop:]).rstrip("0")
+    changed += "0" * (-len(changed) % 8)
+    escaped, zeros = bytearray(), 0
+    for byte in int(changed, 2).to_bytes(len(changed) // 8, "big"):
+        if zeros >= 2 and byte <= 3:
+            escaped.append(3)
+            zeros = 0
+        escaped.append(byte)
+        zeros = zeros + 1 if byte == 0 else 0
+    return unit[:4] + bytes(escaped)
 
 
 def _skip_scaling_list(bits: _Bits, size: int) -> None:

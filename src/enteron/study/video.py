@@ -7,7 +7,7 @@ damaged one are damaged too.
 
 import queue
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -21,9 +21,10 @@ from numpy.typing import NDArray
 
 from enteron.errors import StudyError
 from enteron.study.bitstream import HEADER_BYTES, FrameNumbers
+from enteron.study.slice_check import SliceCheck
 from enteron.study.study import Frame, Study, StudyMetadata, read_comment_metadata
 from enteron.study.video_index import UNNUMBERED, VideoIndex, read_index
-from enteron.study.video_source import MAX_PIXELS, VideoSource
+from enteron.study.video_source import MAX_PIXELS, VideoSource, errors_in
 from enteron.types import FrameAxis
 
 _READ_ON = 100  # frames: up to here, decoding on is cheaper than seeking
@@ -180,6 +181,7 @@ class _Decoder:
         self._frame_numbers = (
             FrameNumbers(index.facts.extradata) if index.facts.codec == "h264" else None
         )
+        self._slices = SliceCheck.for_stream(index.facts.codec, index.facts.extradata)
         self._trusted = False
         self._start = start
         self._run_first = 0  # number of the key frame at which decoding started
@@ -192,6 +194,8 @@ class _Decoder:
 
     def close(self) -> None:
         self._pictures.close()
+        if self._slices is not None:
+            self._slices.close()
         self._source.close()
 
     def _prepare(self) -> None:
@@ -223,11 +227,11 @@ class _Decoder:
                 continue
             is_leading = number < self._run_first
             packet.pts, packet.dts = row, None
+            whole = None if self._slices is None else self._slices.submit(packet)
             pictures, damaged = self._decode(packet)
+            damaged |= whole is not None and not whole.result()
             if damaged and not is_leading:
-                # Pictures of earlier packets that come out now were decoded before the damage.
-                yield from self._shown([p for p in pictures if p.pts is not None and p.pts < row])
-                yield from self._leave()
+                yield from self._leave(pictures, row)
                 yield from self._reject(number, DAMAGED)
                 continue
             if not is_leading:
@@ -289,16 +293,21 @@ class _Decoder:
         self._source.stream.codec_context.flush_buffers()
         if self._frame_numbers is not None:
             self._frame_numbers.restart()
+        if self._slices is not None:
+            self._slices.restart()
         self._trusted = True
         self._run_first = number
         self._fed.clear()
 
-    def _leave(self) -> Iterator[_Picture]:
-        """Show what was decoded before the damage, and trust nothing from here on."""
+    def _leave(
+        self, pictures: Sequence[VideoFrame] = (), damaged: int | None = None
+    ) -> Iterator[_Picture]:
+        """Show what was decoded before the damaged packet, and trust nothing from here on."""
         if not self._trusted:
             return
-        pictures, _ = self._decode(None)
-        yield from self._shown(pictures)
+        rest, _ = self._decode(None)
+        intact = [p for p in (*pictures, *rest) if damaged is None or (p.pts or 0) < damaged]
+        yield from self._shown(intact)
         self._trusted = False
         for number in sorted(self._fed):
             yield from self._reject(number, NO_PICTURE)
@@ -316,9 +325,9 @@ class _Decoder:
                 pictures = self._source.stream.codec_context.decode(packet)
             except (FFmpegError, EOFError):
                 return [], True
-        return pictures, bool(errors)
+        return pictures, bool(errors_in(errors))
 
-    def _shown(self, pictures: list[VideoFrame]) -> Iterator[_Picture]:
+    def _shown(self, pictures: Sequence[VideoFrame]) -> Iterator[_Picture]:
         """Those of the pictures that can be trusted, in order."""
         for picture in pictures:
             row = picture.pts

@@ -9,11 +9,13 @@ states. They never come from counting across a place where something may be lost
 A packet whose number is not certain has none (`UNNUMBERED`), and its picture is not readable.
 """
 
+import zlib
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 
 import av
@@ -25,8 +27,9 @@ from numpy.typing import NDArray
 
 from enteron.errors import StudyError
 from enteron.study.bitstream import HEADER_BYTES, H264Headers, mpeg4_is_b, mpeg_picture, mpeg_rate
+from enteron.study.avi import AviChunks
 from enteron.study.study import MissingPart
-from enteron.study.video_source import MAX_PIXELS, VideoSource
+from enteron.study.video_source import MAX_PIXELS, VideoReader, VideoSource, errors_in
 
 Numbers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
@@ -98,7 +101,7 @@ class StreamFacts:
     streams: int
     is_complete: bool  # the header lists every packet, so none can be lost unseen
     head_damaged: bool = False
-    first_cue: int | None = None  # stamp of the first key frame, as a second witness
+    cues: tuple[int, ...] = ()  # stamps of key frames, as a table of the file lists them
 
     @property
     def is_intra(self) -> bool:
@@ -162,7 +165,7 @@ def _index(source: VideoSource, *, fill_in: bool, walked: VideoSource | None = N
             f"the video of study {source.study_id} holds no frames", "copy it again from its source"
         )
     if facts.container == "matroska":
-        facts = replace(facts, first_cue=_first_cue(source))
+        facts = replace(facts, cues=tuple(_cue_times(source.reader)))
     numbering = _Numbering(source, facts, packets, walk)
     return replace(numbering.index(), fill_in=fill_in)
 
@@ -232,18 +235,19 @@ class _Walk:
                 suspect.append(packet.is_corrupt)
                 if keep_heads:
                     self.heads.append(memoryview(packet)[:HEADER_BYTES].tobytes())
-                if logs:
+                if logs and (errors := errors_in(logs)):
                     # The container's errors concern what it skipped to get here, and the packet
                     # before, which ran into the damage; the codec's concern this packet.
-                    skipped = any(name == container_name for _, name, _ in logs)
+                    skipped = container_name in errors
                     broken[-1] |= skipped
-                    suspect[-1] |= any(name != container_name for _, name, _ in logs)
+                    suspect[-1] |= any(name != container_name for name in errors)
                     if skipped and len(suspect) > 1:
                         suspect[-2] = 1
-                    logs.clear()
-            self.cut = bool(logs)
-            if logs and suspect:
-                suspect[-1] = 1
+                logs.clear()
+            if errors_in(logs):
+                self.cut = True
+                if suspect:
+                    suspect[-1] = 1
         self.source.require_read()
         flags = [np.frombuffer(values, dtype=np.bool_).copy() for values in (key, broken, suspect)]
         arrays = [np.array(values, dtype=np.int64) for values in (pts, dts, position, size)]
@@ -297,15 +301,54 @@ def _with_neighbours(packets: Packets, facts: StreamFacts) -> Packets:
     return replace(packets, broken=broken, suspect=suspect)
 
 
-def _first_cue(source: VideoSource) -> int | None:
-    """The first key frame's stamp as Matroska's table of cues has it, read by seeking."""
-    with av.logging.Capture():
-        try:
-            source.container.seek(0, stream=source.stream)
-            entries = source.stream.index_entries
-            return entries[0].timestamp if len(entries) else None
-        except (FFmpegError, OSError, IndexError):
-            return None
+_CUES, _CUE_POINT, _CUE_TIME, _CRC = b"\x1c\x53\xbb\x6b", 0xBB, 0xB3, 0xBF
+
+
+def _cue_times(reader: VideoReader) -> list[int]:
+    """Times of key frames in Matroska's table of cues, in ticks; empty where it is lost or damaged.
+
+    The table lies at the end of a file, or at its beginning.
+    """
+    length = min(reader.size, 1 << 22)
+    for data in (reader.peek(reader.size - length, length), reader.peek(0, length)):
+        at = data.rfind(_CUES)
+        if at < 0:
+            continue
+        content = _element(data, at + 4)
+        times = [] if content is None else _times_in(data[content[0] : content[1]])
+        if times and all(later > earlier for earlier, later in pairwise(times)):
+            return times
+    return []
+
+
+def _times_in(cues: bytes) -> list[int]:
+    times: list[int] = []
+    at = 0
+    while at < len(cues):
+        kind = cues[at]
+        content = _element(cues, at + 1)
+        if content is None or kind not in (_CUE_POINT, _CRC):
+            return []
+        start, stop = content
+        if kind == _CRC and zlib.crc32(cues[stop:]) != int.from_bytes(cues[start:stop], "little"):
+            return []
+        if kind == _CUE_POINT:
+            time = _element(cues, start + 1)
+            if cues[start] != _CUE_TIME or time is None:
+                return []
+            times.append(int.from_bytes(cues[time[0] : time[1]], "big"))
+        at = stop
+    return times
+
+
+def _element(data: bytes, at: int) -> tuple[int, int] | None:
+    """Start and stop of the content of an EBML element whose size stands at `at`."""
+    if at >= len(data) or not data[at]:
+        return None
+    width = 9 - data[at].bit_length()
+    size = int.from_bytes(data[at : at + width], "big") & ((1 << 7 * width) - 1)
+    start = at + width
+    return (start, start + size) if start + size <= len(data) else None
 
 
 # ---- numbering
@@ -518,7 +561,7 @@ class _Numbering:
         offset = np.where(valid, stamps - lattice.reference, 0).astype(np.float64)
         numbers = np.rint(offset / lattice.period).astype(np.int64)
         on_lattice = np.abs(offset - numbers * lattice.period) <= _tolerance(lattice.period)
-        placed = valid & on_lattice
+        placed = valid & on_lattice & ~self._uncued()
         if self._groups is not None and self._numbers_itself:
             numbers, placed = self._by_temporal_reference(numbers, placed)
         elif not valid.all() and not self._has_damage():
@@ -794,12 +837,20 @@ class _Numbering:
             return with_header and not self._suspect[0] and (first is None or first.starts_group)
         return True
 
+    def _uncued(self) -> Flags:
+        """Key frames whose stamp is not in the table of the file, if the table has the others."""
+        cues, key = self._facts.cues, self._packets.key
+        listed = np.isin(self._stamps, np.array(cues, dtype=np.int64))
+        if not cues or (listed & key).sum() < max(2, 0.8 * key.sum()):
+            return np.zeros(key.size, dtype=bool)
+        return key & ~listed
+
     def _cued(self) -> int | None:
         """The first number as Matroska's cues have it."""
-        cue, lattice = self._facts.first_cue, self._lattice
-        if cue is None or lattice is None:
+        lattice = self._lattice
+        if not self._facts.cues or lattice is None:
             return None
-        offset = float(cue - lattice.reference)
+        offset = float(self._facts.cues[0] - lattice.reference)
         number = round(offset / lattice.period)
         if abs(offset - number * lattice.period) > _tolerance(lattice.period):
             return None
@@ -841,42 +892,57 @@ class _Numbering:
         raise self._unnumberable("its container does not say when pictures are shown")
 
     def _avi_ordinals(self) -> Numbers:
-        packets = self._packets
-        count = len(packets)
-        ends = packets.position + packets.size + packets.size % 2 + 8
-        chained = np.concatenate(([True], packets.position[1:] == ends[:-1]))
-        header = self._facts.header_frames
-        if chained.all() and (not header or header == count) and not self._facts.head_damaged:
-            return np.arange(count, dtype=np.int64)
-        entries = self._source.avi_index()
-        position = np.array([entry[0] for entry in entries], dtype=np.int64) + 8
-        size = np.array([entry[1] for entry in entries], dtype=np.int64)
-        ordinals = np.full(count, UNNUMBERED, dtype=np.int64)
-        if position.size:
-            follows = position[1:] == position[:-1] + size[:-1] + size[:-1] % 2 + 8
-            trusted = bool(follows.all()) or (header > 0 and position.size == header)
-            if trusted:
-                ordinals = _matched(packets.position, packets.size, position, size)
+        """The place of every chunk in order of storage, empty chunks counted; or UNNUMBERED."""
+        packets, chunks = self._packets, AviChunks(self._source.reader, self._source.stream.index)
+        follows, places = chunks.runs(packets.position, packets.size)
+        starts = np.flatnonzero(~follows)
+        head_known = chunks.starts_cleanly(int(packets.position[0]))
+        if starts.size == 1 and head_known:
+            return places
+        ordinals = np.full(len(packets), UNNUMBERED, dtype=np.int64)
+        entries = chunks.stored_index(self._facts.header_frames)
+        for start, stop in zip(starts, [*starts[1:], len(packets)], strict=True):
+            local = places[start:stop] - places[start]
+            if start == 0 and head_known:
+                ordinals[:stop] = local
+            elif entries is not None:
+                first = entries.place_of(packets.size[start:stop], local)
+                if first is not None:
+                    ordinals[start:stop] = first + local
         if (ordinals < 0).all():
-            # No index: the chunks count themselves, up to the first one that does not follow.
-            stop = count if chained.all() else int(np.argmin(chained))
-            if self._facts.head_damaged or self._broken[:stop].any():
-                raise self._unnumberable("its index is lost and its beginning is damaged")
-            if not self._starts_with_movi():
-                raise self._unnumberable("its index is lost and its beginning is damaged")
-            ordinals[:stop] = np.arange(stop)
-            if stop < count:
-                self._notes.append(
-                    "the index of the file is lost, so frames behind the first damage have no "
-                    "certain number and were left out"
-                )
-        self._broken |= np.concatenate(([False], np.diff(ordinals) != 1))
+            raise self._unnumberable("the index of the file is lost and its beginning is damaged")
+        if entries is None:
+            self._notes.append(
+                "the index of the file is lost, so frames behind the first damage have no certain "
+                "number and were left out"
+            )
+        self._drop_contradictions(ordinals, starts)
+        self._broken |= ~follows
+        self._broken[0] = not head_known
         return ordinals
 
-    def _starts_with_movi(self) -> bool:
-        """Whether the first chunk directly follows the list that holds the chunks."""
-        position = int(self._packets.position[0])
-        return _bytes_at(self._source, position - 12, 4) == b"movi"
+    @staticmethod
+    def _drop_contradictions(ordinals: Numbers, starts: Numbers) -> None:
+        """Keep the heaviest chain of runs whose places increase, and leave out the others."""
+        stops = [*starts[1:].tolist(), ordinals.size]
+        runs = [run for run in zip(starts.tolist(), stops, strict=True) if ordinals[run[0]] >= 0]
+        best: list[tuple[int, int]] = []  # weight of the best chain up to a run, and the run before
+        for here, (start, stop) in enumerate(runs):
+            before = [
+                (best[other][0], other)
+                for other in range(here)
+                if ordinals[runs[other][1] - 1] < ordinals[start]
+            ]
+            weight, previous = max(before, default=(0, -1))
+            best.append((weight + stop - start, previous))
+        here = max(range(len(runs)), key=lambda run: best[run][0], default=-1)
+        kept: set[int] = set()
+        while here >= 0:
+            kept.add(here)
+            here = best[here][1]
+        for run, (start, stop) in enumerate(runs):
+            if run not in kept:
+                ordinals[start:stop] = UNNUMBERED
 
     def _mpeg4_order(self, ordinals: Numbers) -> Numbers:
         """A B picture is shown when it is decoded, another one when the next of its kind is."""
@@ -986,34 +1052,6 @@ class _Numbering:
 def _tolerance(period: float) -> float:
     """Ticks by which a stamp may miss its multiple: both ends of a difference are rounded."""
     return min(1.01, period / 4)
-
-
-def _matched(
-    position: Numbers, size: Numbers, entry_position: Numbers, entry_size: Numbers
-) -> Numbers:
-    """For every chunk the entry of the index that describes it; UNNUMBERED without one.
-
-    Where bytes were deleted or inserted, all later chunks lie at another distance from their entry.
-    A new distance counts if four chunks in a row agree, and no other distance would do.
-    """
-    matched = np.full(position.size, UNNUMBERED, dtype=np.int64)
-    entries = {int(place): row for row, place in enumerate(entry_position)}
-    sequences: dict[tuple[int, ...], list[int]] = {}
-    sizes = entry_size.tolist()
-    for row in range(len(sizes) - 3):
-        sequences.setdefault(tuple(sizes[row : row + 4]), []).append(row)
-    shift, last = 0, -1
-    places, chunk_sizes = position.tolist(), size.tolist()
-    for row, place in enumerate(places):
-        entry = entries.get(place + shift)
-        if entry is None or sizes[entry] != chunk_sizes[row] or entry <= last:
-            candidates = sequences.get(tuple(chunk_sizes[row : row + 4]), [])
-            if len(candidates) != 1 or candidates[0] <= last:
-                continue
-            entry = candidates[0]
-            shift = int(entry_position[entry]) - place
-        matched[row] = last = entry
-    return matched
 
 
 def _head(source: VideoSource, count: int) -> bytes:

@@ -78,7 +78,6 @@ class VideoSource:
         self, path: Path, study_id: str, *, fill_in: bool = False, probe: bool = True
     ) -> None:
         self.study_id = study_id
-        self._path = path
         capture_errors()
         try:
             self.reader = VideoReader(path)
@@ -110,7 +109,7 @@ class VideoSource:
                 container = av.open(
                     self.reader, options=options, buffer_size=_BUFFER, metadata_errors="replace"
                 )
-                self.opening_errors = [name for _, name, _ in logs]
+                self.opening_errors = errors_in(logs)
         except (FFmpegError, OSError, ValueError, MemoryError) as error:
             self.require_read()
             raise _cannot_open(self.study_id, error) from error
@@ -123,11 +122,6 @@ class VideoSource:
                 f"the file of study {self.study_id} has no video in it", "give a video file"
             )
         return container
-
-    def avi_index(self) -> list[tuple[int, int]]:
-        """Position and size of every chunk of the video in an AVI file's own index."""
-        with VideoSource(self._path, self.study_id) as fresh:  # reading on adds entries of its own
-            return [(entry.pos, entry.size) for entry in fresh.stream.index_entries]
 
     def require_read(self) -> None:
         """Raise where the disk failed; FFmpeg itself takes a failing disk for the end."""
@@ -161,8 +155,20 @@ def capture_errors() -> None:
         if not logger.handlers:
             logger.addHandler(logging.NullHandler())
             logger.propagate = False
-        av.logging.set_level(av.logging.ERROR)
+        av.logging.set_level(av.logging.INFO)
     av.logging.set_skip_repeated(False)
+
+
+def errors_in(reports: list[tuple[int, str, str]]) -> list[str]:
+    """Who reports an error: the names of containers and codecs.
+
+    That a decoder has filled in what it could not decode is only news to FFmpeg, not an error.
+    """
+    return [
+        name
+        for level, name, message in reports
+        if level <= av.logging.ERROR or message.startswith("concealing")
+    ]
 
 
 def _cannot_open(study_id: str, error: BaseException) -> StudyError:
