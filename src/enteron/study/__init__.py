@@ -12,9 +12,11 @@ from enteron.study.study import Frame, Study
 __all__ = ["VIDEO_SUFFIXES", "Frame", "Study", "open_study"]
 
 VIDEO_SUFFIXES = (
-    *(".mp4", ".m4v", ".mov", ".mpg", ".mpeg", ".avi", ".mkv", ".wmv", ".asf", ".webm", ".ogv"),
-    *(".ts", ".m2ts", ".mts", ".vob", ".flv", ".3gp"),
-)
+    ".mp4", ".m4v", ".mov", ".3gp", ".3g2", ".avi", ".divx", ".mkv", ".webm", ".mpg", ".mpeg",
+    ".m2p", ".vob", ".ts", ".m2ts", ".mts", ".m2t", ".wmv", ".asf", ".flv", ".f4v", ".ogv", ".dav",
+    ".mxf", ".wtv",
+)  # fmt: skip
+"""File names that are taken for videos: containers that PyAV reads from a single file."""
 
 
 def open_study(

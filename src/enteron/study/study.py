@@ -84,6 +84,64 @@ class Frame:
     digest: bytes | None = None  # of the frame's own file (`enteron.study.content`), if it has one
 
 
+@dataclass(frozen=True, slots=True)
+class MissingPart:
+    """The end of a recording that its header promises and the file does not hold."""
+
+    frames: int | None  # frames that are missing; None where they cannot be counted
+    seconds: float | None  # time that is missing, where known
+    found_frames: int  # up to the last frame there is, gaps included
+    sentence: str  # for people
+
+    @classmethod
+    def of(
+        cls,
+        found: int,
+        expected: int | None,
+        covered: float,
+        seconds: float | None,
+        ends_inside: bool,
+    ) -> "MissingPart | None":
+        """What is missing of `expected` frames or of `seconds`; None where nothing is.
+
+        `covered` are the seconds up to the last frame; `ends_inside` says that the file ends in the
+        middle of a picture.
+        """
+        if expected is not None and expected > found:
+            lost = expected - found
+            length = covered / found * lost
+            sentence = (
+                f"the recording is cut off: {lost:,} of {expected:,} frames are missing at its end "
+                f"({_duration(length)} of {_duration(covered + length)})"
+            )
+            return cls(lost, length, found, sentence)
+        if expected is None and seconds is not None and seconds - covered > max(2.0, 0.02 * seconds):
+            sentence = (
+                f"the recording is cut off: {_duration(seconds - covered)} of "
+                f"{_duration(seconds)} are missing at its end"
+            )
+            return cls(None, seconds - covered, found, sentence)
+        if ends_inside:
+            return cls(
+                None,
+                None,
+                found,
+                "the recording is cut off in the middle of a picture; how much is missing at its "
+                "end is not known",
+            )
+        return None
+
+
+def _duration(seconds: float) -> str:
+    """'2 h 05 min', '3 min 20 s' or '4.2 s'."""
+    if seconds >= 3600:
+        minutes = round(seconds / 60)
+        return f"{minutes // 60} h {minutes % 60:02d} min"
+    if seconds >= 60:
+        return f"{int(seconds) // 60} min {int(seconds) % 60:02d} s"
+    return f"{seconds:.1f} s"
+
+
 class Study(ABC):
     """A study that streams its frames in order and reads any of them by number.
 
@@ -105,6 +163,7 @@ class Study(ABC):
         self.unreadable: dict[int, str] = {}
         self.notes: tuple[str, ...] = ()  # oddities of the source that a person should know
         self.ignored = Ignored()  # what lies beside the frames and is not read
+        self.missing: MissingPart | None = None  # of a recording that is cut off
 
     @property
     def numbers(self) -> NDArray[np.int64]:
