@@ -8,22 +8,10 @@ import numpy as np
 from benchmarks._timing import ROUNDS, timed
 from enteron.labels import FINDINGS, LABELS
 from enteron.metrics.evaluation import StudyBootstrap
-from enteron.metrics.lesions import (
-    TOP_FRAMES,
-    Lesions,
-    Recording,
-    ShownEvents,
-    detect_lesions,
-    detect_studies,
-    fold_near_duplicates,
-    froc,
-    froc_points,
-    lesions_of,
-    operating_point,
-    rank_frames,
-    top_recall,
-)
+from enteron.metrics.froc import detect_studies, froc, froc_points, operating_point
+from enteron.metrics.lesions import Lesions, Recording, ShownEvents, detect_lesions, lesions_of
 from enteron.metrics.psds import PsdsOptions, event_steps, psds, score_steps
+from enteron.metrics.top_frames import TOP_FRAMES, fold_near_duplicates, rank_frames, top_recall
 from enteron.types import Annotation, Event, FrameAxis, Scores, Unit
 from tests.literal import lesions as literal
 

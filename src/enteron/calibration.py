@@ -11,6 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import AfterValidator, Field, model_validator
 
+from enteron.confidence import (
+    Calibrator,
+    EventReliability,
+    Guarantee,
+    IsotonicCalibrator,
+    VennAbersCalibrator,
+)
 from enteron.errors import ConfigError
 from enteron.labels import FINDINGS, LABELS, LANDMARKS
 from enteron.options import Options
@@ -100,6 +107,10 @@ class EventRule(Options):
     window: int = Field(ge=1)  # rows of smoothing that go with `clinical`; odd
     intercept: float  # log-odds that an event is true = intercept + slope * log-odds of its peak
     slope: float
+    curve: IsotonicCalibrator | VennAbersCalibrator | None = Field(
+        default=None, discriminator="method"
+    )
+    """Probability by peak, in place of intercept and slope where those were clearly worse."""
 
 
 class Silence(Options):
@@ -124,9 +135,14 @@ class Calibration(Options):
     likelihood: FrameCalibration = FrameCalibration()  # temperature and bias by likelihood
     events: dict[str, EventRule] = Field(default_factory=dict)  # of findings; empty: not fitted
     silence: dict[str, Silence] = Field(default_factory=dict)  # of every label; empty: not fitted
-    budget: float | None = Field(default=None, gt=0)  # false alarms per hour behind `clinical`
+    budget: float | None = Field(default=None, gt=0)  # false alarms per study behind `clinical`
     kappa: float | None = Field(default=None, gt=0)  # weight of a row in `transit`, if fitted
     low: float | None = Field(default=None, gt=0, le=1)  # lower threshold's share, if fitted
+    reliability: dict[str, EventReliability] = Field(default_factory=dict)
+    """By finding: confidences of events beside how often they were true, on held-out studies."""
+    pictures: dict[str, Calibrator] = Field(default_factory=dict)
+    """By finding: probability that a picture of the list of suspicious frames shows it."""
+    guarantee: Guarantee | None = None  # a promised recall, where one was asked for
 
     @model_validator(mode="after")
     def _require_complete_tables(self) -> "Calibration":

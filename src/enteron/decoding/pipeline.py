@@ -24,6 +24,7 @@ from enteron.decoding.findings import (
     Candidate,
     event_confidence,
     find_candidates,
+    gate,
     median_run_length,
     select_candidates,
     smooth_findings,
@@ -233,30 +234,6 @@ def _region_of(run: DecodedRun, regions: Iterable[DecodedRun]) -> str | None:
     ]
     rows, column = max(shared, default=(0, 0))
     return LABELS[column] if rows > 0 else None
-
-
-def gate(
-    p: NDArray[np.float32],
-    regions: Iterable[DecodedRun],
-    priors: Priors,
-    factor: float = 0.3,
-    implausible: float = 0.001,
-) -> NDArray[np.float32]:
-    """(rows, 17) probabilities times `factor` where P(label | region) < `implausible`.
-
-    Paper stage 3: "anatomy gating attenuating predictions by 70 % in anatomically implausible
-    regions"; which ones those are is decision 28. Rows without a decoded region are not changed.
-    """
-    if factor == 1:
-        return p
-    result = p.copy(order="K")
-    for region in regions:
-        shares = priors.given_region.shares[region.label]
-        for column, label in enumerate(LABELS):
-            gated = label in LANDMARKS or label in FINDINGS
-            if gated and shares.get(label, 0.0) < implausible:
-                result[region.start : region.stop, column] *= np.float32(factor)
-    return result
 
 
 def drop_silent(events: Sequence[DecodedEvent], calibration: Calibration) -> list[DecodedEvent]:
