@@ -142,4 +142,6 @@ def event_confidence(candidate: Candidate, calibration: Calibration) -> float:
     rule = calibration.events.get(candidate.label)
     if rule is None:
         return candidate.mean
+    if rule.curve is not None:
+        return float(rule.curve.probability(candidate.peak))
     return probability(rule.intercept + rule.slope * log_odds(candidate.peak))

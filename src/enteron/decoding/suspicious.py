@@ -37,9 +37,6 @@ _BLOCK: Final = 1024  # rows whose highest suspicion is kept up to date
 _FAR: Final = 5.0  # reaches beyond which a listed picture has no effect: exp(-5) is below 1 %
 _RATIO: Final = 64  # frames that are folded per listed picture before folding ends
 
-MOST_PROMISED: Final = 4000
-"""Pictures beyond which no recall is promised: at 1.5 s each they take longer than the video."""
-
 
 def _known_findings(weights: dict[str, float]) -> dict[str, float]:
     for finding in weights:

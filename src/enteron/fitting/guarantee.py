@@ -32,7 +32,6 @@ from enteron.datasets.label_table import LabelTable, truth_events
 from enteron.decoding.options import TRANSIT
 from enteron.decoding.pipeline import Decoder
 from enteron.decoding.suspicious import (
-    MOST_PROMISED,
     SuspicionOptions,
     finding_probabilities,
     leading_findings,
@@ -186,7 +185,7 @@ class ListedStudy:
     """The list of one study beside its lesions."""
 
     study: str
-    suspicion: NDArray[np.float64]  # (pictures,) never rising; at most MOST_PROMISED
+    suspicion: NDArray[np.float64]  # (pictures,) never rising; all frames
     detected_at: NDArray[np.float64]  # (lesions,) suspicion of the first picture in it; -inf: none
     finding: NDArray[np.int64]  # (described,) the leading finding of the first pictures
     probability: NDArray[np.float64]  # (described,) of that finding in the picture
@@ -215,7 +214,7 @@ def list_study(
     scores = study.scores
     regions = Decoder(scores, TRANSIT, priors, calibration).regions()[0]
     p = finding_probabilities(scores, regions, priors, calibration, options.window)
-    ranking = rank_rows(p, scores, options, most=MOST_PROMISED)
+    ranking = rank_rows(p, scores, options, most=len(scores.axis))  # to the end
     table = LabelTable(scores.study, scores.axis, np.arange(len(scores.axis)), study.truth)
     truth = truth_events(table, Unit.FRAME)
     lesions = lesions_of([truth], [Recording.from_scores(scores)])
