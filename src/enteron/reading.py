@@ -45,6 +45,7 @@ from enteron.folders.reading import (
     write_events,
 )
 from enteron.folders.scores import write_scores
+from enteron.folders.suspicious import suspicious_frames, write_suspicious
 from enteron.options import Options
 from enteron.progress import Progress, SilentProgress
 from enteron.report import write_report
@@ -85,6 +86,9 @@ class ReadOptions(Options):
 
     mask_text: bool = True
     """Remove what the recorder wrote into the pictures of the report."""
+
+    device: str | None = None
+    """Capsule system of the study, if known: a promised recall holds for some only."""
 
 
 def read(
@@ -266,11 +270,20 @@ class _ReadingRun:
         options = self.reader.decoding
         events = decode(scores, options, self.reader.priors, self.reader.calibration)
         write_events(self.folder, scores, events, cut=options.cut)
+        write_suspicious(
+            self.folder,
+            scores,
+            events,
+            self.reader.priors,
+            self.reader.calibration,
+            embeddings=self.embeddings,
+            device=self.reader.options.device,
+        )
         write_label_studio(self.folder, scores, events, rate=self._rate, axis=self.study.axis)
         return events
 
     def _save_pictures(self, scores: Scores, events: Sequence[DecodedEvent]) -> None:
-        chosen = choose_pictures(scores, events)
+        chosen = choose_pictures(scores, events, suspicious_frames(self.folder))
         mask_text = self.reader.options.mask_text
         with self.progress.task("Choosing pictures", len(chosen.frames)):
             save_pictures(self.study, chosen, self.folder, mask_text=mask_text)

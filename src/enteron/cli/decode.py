@@ -61,7 +61,7 @@ def decode(
 ) -> None:
     """Turn scores per frame into events: regions, landmarks and findings.
 
-    Writes events.json, events.csv, submission.json and run.json.
+    Writes events.json, events.csv, suspicious.json, submission.json and run.json.
     Example: [bold]enteron decode scores.parquet --out reading --preset paper[/bold]
     """
     import time
@@ -81,6 +81,7 @@ def decode(
         write_events,
     )
     from enteron.folders.scores import read_scores
+    from enteron.folders.suspicious import write_suspicious
     from enteron.options import load_options
 
     options = preset_options(preset) if config is None else load_options(DecodeOptions, config)
@@ -95,6 +96,7 @@ def decode(
     events = decode_scores(read, options, chosen_priors, calibration)
     decoded = time.perf_counter()
     write_events(out, read, events, cut=options.cut)
+    write_suspicious(out, read, events, chosen_priors, calibration if model is not None else None)
     RunRecord(
         study=read.study,
         state="decoded",

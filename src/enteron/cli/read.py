@@ -52,6 +52,10 @@ def read(
     study_id: Annotated[
         str | None, typer.Option(help="Id of a single study (default: name of its folder or file).")
     ] = None,
+    device: Annotated[
+        str | None,
+        typer.Option(help="Capsule system, if known: a promised recall holds for some only."),
+    ] = None,
     device_text: Annotated[
         bool,
         typer.Option("--device-text", help="Keep what the recorder wrote into the pictures."),
@@ -59,8 +63,8 @@ def read(
 ) -> None:
     """Read a study: regions, landmarks and findings in time, with a page to look at.
 
-    Writes scores.parquet, events.json, events.csv, submission.json, files for Label Studio,
-    report.html and run.json. A killed run resumes when it is started again.
+    Writes scores.parquet, events.json, events.csv, suspicious.json, submission.json, files for
+    Label Studio, report.html and run.json. A killed run resumes when it is started again.
     Example: [bold]enteron read study.mp4 --model model[/bold]
     """
     from enteron.cli.console import RichProgress
@@ -78,6 +82,7 @@ def read(
         runtime=runtime,
         redundancy=REDUNDANCY_LIMIT if skip_redundant else None,
         mask_text=not device_text,
+        device=device,
     )
     reader = Reader(model, options)
     folder = out if out is not None else Path(f"{study.resolve().stem}-reading")

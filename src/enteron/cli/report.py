@@ -40,6 +40,7 @@ def report(
     Example: [bold]enteron report reading --truth truth.json[/bold]
     """
     from enteron.folders.reading import load_reading
+    from enteron.folders.suspicious import suspicious_frames
     from enteron.report import write_report
 
     reading = load_reading(folder, scores)
@@ -49,7 +50,8 @@ def report(
         from enteron.study import open_study
 
         with open_study(study, study_id=reading.study) as frames:
-            chosen = choose_pictures(reading.scores, reading.events)
+            listed = suspicious_frames(folder)
+            chosen = choose_pictures(reading.scores, reading.events, listed)
             save_pictures(frames, chosen, folder, mask_text=not device_text)
     path = write_report(folder, truth=annotation, device_text=device_text, scores_file=scores)
     size = path.stat().st_size / 1e6

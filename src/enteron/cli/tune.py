@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from enteron.cli.calibrate import show_promise, show_reliability
 from enteron.cli.decode import choose_priors
 from enteron.types import Annotation, Unit
 
@@ -30,8 +31,14 @@ def tune(
     ] = None,
     folds: Annotated[int, typer.Option(min=2, help="Folds of the cross-validation.")] = 5,
     budget: Annotated[
-        float, typer.Option(min=0.001, help="False alarms per hour that 'clinical' may cost.")
-    ] = 1.0,
+        float, typer.Option(min=0.001, help="False alarms per study that 'clinical' may cost.")
+    ] = 8.0,
+    lesion_recall: Annotated[
+        float | None,
+        typer.Option(
+            min=0.001, max=0.999, help="Promise this recall of lesions, such as 0.9, instead."
+        ),
+    ] = None,
     unit: Annotated[
         Unit, typer.Option(help="What an official JSON counts: frame numbers, or rows.")
     ] = Unit.FRAME,
@@ -53,11 +60,14 @@ def tune(
     from enteron.cli.console import RichProgress
     from enteron.datasets.submission import read_truth
     from enteron.fitting.decoder import FitOptions, Fold, cross_validate, fit_decoder
+    from enteron.fitting.guarantee import fit_lists, require_enough
     from enteron.folders.model import CALIBRATION, save_calibration
     from enteron.metrics.evaluation import evaluate, summarise
 
     chosen_priors = choose_priors(priors, out)  # as `decode --model OUT` will do
     studies, truths = _labelled_studies(scores, read_truth(truth, unit), unit)
+    if lesion_recall is not None:
+        require_enough(1 - lesion_recall, len(studies))
     options = FitOptions(budget=budget)
     fold_results: list[Fold] = []
     with RichProgress().task("Cross-validating", folds, "folds") as advance:
@@ -75,8 +85,12 @@ def tune(
         _show(figures, kappas, len(studies), folds)
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
-        save_calibration(fit_decoder(studies, chosen_priors, options), out / CALIBRATION)
+        calibration = fit_decoder(studies, chosen_priors, options)
+        calibration = fit_lists(studies, calibration, chosen_priors, lesion_recall=lesion_recall)
+        save_calibration(calibration, out / CALIBRATION)
         if not as_json:
+            show_reliability(calibration)
+            show_promise(calibration)
             typer.echo(f"{CALIBRATION}: fitted on all {len(studies)} studies")
 
 
@@ -122,7 +136,7 @@ def _show(
         "merged",
         "onset error",
         "recall",
-        "false alarms / h",
+        "false alarms / study",
     )
     for preset, figure in figures.items():
         rows.add_row(
@@ -133,7 +147,7 @@ def _show(
             number(figure["present_merged"]["0.5"]),
             number(figure["boundaries"]["median"], 0),
             number(figure["findings"]["recall"]),
-            number(figure["findings"]["false_alarms_per_hour"], 2),
+            number(figure["findings"]["false_alarms_per_study"], 2),
         )
     out = console()
     out.print(rows)

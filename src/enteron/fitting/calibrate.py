@@ -4,12 +4,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from enteron.calibration import Calibration
+from enteron.confidence import Signatures, study_signature
 from enteron.datasets.galar import Entry, find_studies
 from enteron.datasets.label_table import truth_events
 from enteron.datasets.splits import PARTS, load_split
 from enteron.errors import LabelError
 from enteron.fitting.decoder import FitOptions, fit_decoder
 from enteron.fitting.frames import LabelledStudy, label_rows
+from enteron.fitting.guarantee import fit_lists, require_enough
 from enteron.folders.model import (
     CALIBRATION,
     FEATURES,
@@ -40,20 +42,32 @@ def calibrate_model(
     data: Path,
     *,
     part: str = "val",
-    budget: float = 1.0,
+    budget: float = FitOptions().budget,
+    lesion_recall: float | None = None,
     features: Path | None = None,
     priors: Priors | None = None,
     progress: Progress | None = None,
 ) -> CalibrationReport:
     """Fit on one part of the model's split, and write `calibration.json` into its folder.
 
-    Without priors those of the model folder, or else those of the package.
+    Without priors those of the model folder, or else those of the package. `lesion_recall` is a
+    recall to promise (`enteron.fitting.guarantee`).
     """
     entries = _entries_of(model, data, part)
+    if lesion_recall is not None:
+        require_enough(1 - lesion_recall, len(entries))  # before the long work
     priors = model_priors(model) if priors is None else priors
     folder = model / FEATURES if features is None else features
     studies = labelled_studies(model, entries, folder, progress)
     calibration = fit_decoder(studies, priors, FitOptions(budget=budget))
+    calibration = fit_lists(
+        studies,
+        calibration,
+        priors,
+        lesion_recall=lesion_recall,
+        devices=[_device(entry) for entry in entries],
+        signatures=None if lesion_recall is None else _signatures(entries, folder),
+    )
     save_calibration(calibration, model / CALIBRATION)
     support = {
         label: int(sum(study.truth[:, COLUMN[label]].sum() for study in studies))
@@ -90,6 +104,26 @@ def labelled_studies(
         truth = label_rows(scores, truth_events(entry.table(), Unit.FRAME))
         studies.append(LabelledStudy(scores, truth))
     return studies
+
+
+def _device(entry: Entry) -> str | None:
+    """The capsule's family; None where it is unknown."""
+    device = "unknown" if entry.metadata is None else entry.metadata.device
+    return None if device == "unknown" else device
+
+
+def _signatures(entries: list[Entry], features: Path) -> Signatures:
+    """What the studies look like, from the features that `labelled_studies` stored."""
+    from enteron.inference.embed import PLAIN
+    from enteron.inference.store import SUFFIX, open_embeddings
+
+    stores = [open_embeddings(features / f"{e.id}{SUFFIX}", check=False) for e in entries]
+    points = [
+        study_signature(store.features[store.readable, store.view(PLAIN.name)]) for store in stores
+    ]
+    return Signatures(
+        encoder=stores[0].key.backbone, points=tuple(tuple(point.tolist()) for point in points)
+    )
 
 
 def _entries_of(model: Path, data: Path, part: str) -> list[Entry]:

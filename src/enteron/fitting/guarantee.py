@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from enteron.calibration import Calibration
-from enteron.confidence import Guarantee, Signatures
+from enteron.confidence import Calibrator, Guarantee, Signatures
 from enteron.datasets.label_table import LabelTable, truth_events
 from enteron.decoding.options import TRANSIT
 from enteron.decoding.pipeline import Decoder
@@ -38,6 +38,7 @@ from enteron.decoding.suspicious import (
     rank_rows,
 )
 from enteron.errors import EnteronError
+from enteron.fitting.event_confidence import choose_calibrators
 from enteron.fitting.frames import LabelledStudy
 from enteron.labels import FINDINGS
 from enteron.metrics.lesions import ReadingSpeed, Recording, lesions_of
@@ -62,6 +63,17 @@ def studies_needed(alpha: float) -> int:
             "give a number between 0 and 1, such as 0.1 for a recall of 0.9",
         )
     return math.ceil(1 / alpha - 1 - 1e-9)
+
+
+def require_enough(alpha: float, studies: int) -> None:
+    """Refuse to promise more than so many studies with lesions allow."""
+    needed = studies_needed(alpha)
+    if studies < needed:
+        raise EnteronError(
+            f"{studies} studies with lesions cannot promise that at most {alpha:.3g} of the "
+            "lesions are missed",
+            f"give at least {needed} studies with lesions, or allow {1 / (studies + 1):.3g}",
+        )
 
 
 def thresholds_of(detected_at: ArrayLike) -> NDArray[np.float64]:
@@ -105,18 +117,12 @@ def guarantee_recall(
     `thresholds` rise. `losses`, `events` and `minutes` are (studies, thresholds): the share of
     missed lesions (NaN for a study without lesions), events shown, minutes to look at them.
     """
-    needed = studies_needed(alpha)
     limits = np.asarray(thresholds, dtype=np.float64)
     table = np.asarray(losses, dtype=np.float64)
     _check(limits, table, studies, {"events": events, "minutes": minutes})
     has_lesions = ~np.isnan(table[:, 0])
     count = int(has_lesions.sum())
-    if count < needed:
-        raise EnteronError(
-            f"{count} studies with lesions cannot promise that at most {alpha:.3g} of the lesions "
-            "are missed",
-            f"give at least {needed} studies with lesions, or allow {1 / (count + 1):.3g}",
-        )
+    require_enough(alpha, count)
     rising = monotone(table[has_lesions])
     upper = bounds(rising)
     feasible = np.flatnonzero(upper <= alpha + _ROUNDING)
@@ -185,7 +191,7 @@ class ListedStudy:
     """The list of one study beside its lesions."""
 
     study: str
-    suspicion: NDArray[np.float64]  # (pictures,) never rising; all frames
+    suspicion: NDArray[np.float64]  # (pictures,) never rising
     detected_at: NDArray[np.float64]  # (lesions,) suspicion of the first picture in it; -inf: none
     finding: NDArray[np.int64]  # (described,) the leading finding of the first pictures
     probability: NDArray[np.float64]  # (described,) of that finding in the picture
@@ -208,13 +214,19 @@ def list_study(
     calibration: Calibration,
     priors: Priors,
     options: SuspicionOptions | None = None,
+    *,
+    most: int | None = None,
 ) -> ListedStudy:
-    """Rank the frames of a labelled study as `enteron read` will rank those of a new one."""
+    """Rank the frames of a labelled study as `enteron read` will rank those of a new one.
+
+    All of them, unless `most` ends the list early: a promise may need any of them.
+    """
     options = SuspicionOptions() if options is None else options
     scores = study.scores
     regions = Decoder(scores, TRANSIT, priors, calibration).regions()[0]
     p = finding_probabilities(scores, regions, priors, calibration, options.window)
-    ranking = rank_rows(p, scores, options, most=len(scores.axis))  # to the end
+    depth = len(scores.axis) if most is None else most
+    ranking = rank_rows(p, scores, options, most=depth)
     table = LabelTable(scores.study, scores.axis, np.arange(len(scores.axis)), study.truth)
     truth = truth_events(table, Unit.FRAME)
     lesions = lesions_of([truth], [Recording.from_scores(scores)])
@@ -231,6 +243,40 @@ def list_study(
         p[rows, leading],
         study.truth[rows, columns],
     )
+
+
+def fit_lists(
+    studies: Sequence[LabelledStudy],
+    calibration: Calibration,
+    priors: Priors,
+    *,
+    lesion_recall: float | None = None,
+    devices: Sequence[str | None] | None = None,
+    signatures: Signatures | None = None,
+) -> Calibration:
+    """The calibration with what lists of suspicious frames need, and a promised recall if asked.
+
+    These are the confidence of their pictures, and how far down a promise makes one look.
+    """
+    most = DESCRIBED if lesion_recall is None else None
+    lists = [list_study(study, calibration, priors, most=most) for study in studies]
+    guarantee = None
+    if lesion_recall is not None:
+        alpha = round(1 - lesion_recall, 9)
+        guarantee = promise_recall(alpha, lists, devices=devices, signatures=signatures)
+    fields = {**dict(calibration), "pictures": fit_pictures(lists), "guarantee": guarantee}
+    return Calibration(**fields)
+
+
+def fit_pictures(lists: Sequence[ListedStudy]) -> dict[str, Calibrator]:
+    """By finding: the probability that a listed picture shows it."""
+    fits = choose_calibrators(
+        np.concatenate([np.clip(listed.probability, 0, 1) for listed in lists]),
+        np.concatenate([listed.is_true for listed in lists]),
+        np.concatenate([listed.finding for listed in lists]),
+        np.repeat(np.arange(len(lists)), [listed.finding.size for listed in lists]),
+    )
+    return {finding: fit.calibrator for finding, fit in fits.items()}
 
 
 def promise_recall(

@@ -4,6 +4,7 @@ run.json           what was read, with what, and how far it got     RunRecord
 embeddings.npy     the encoder's output, frame by frame             enteron.inference.store
 scores.parquet     the model's raw scores                           enteron.folders.scores
 events.json, .csv  decoded events, for programs and for tables      write_events
+suspicious.json    the frames to look at first                      enteron.folders.suspicious
 submission.json    the same events as the official file             enteron.datasets.submission
 pictures/          pictures of events                               enteron.report.pictures
 report.html        the page                                         enteron.report
@@ -32,7 +33,7 @@ from enteron.errors import EnteronError, LabelError, nearest
 from enteron.files import write_text
 from enteron.folders.scores import read_scores
 from enteron.labels import LABELS, REGIONS
-from enteron.types import Annotation, FrameAxis, Gap, Scores, Unit, gaps_of
+from enteron.types import Annotation, Event, FrameAxis, Gap, Scores, Unit, gaps_of
 
 if TYPE_CHECKING:
     import polars as pl
@@ -525,7 +526,7 @@ def _require_agreement(events: EventsFile, scores: Scores, run: RunRecord) -> No
             )
 
 
-def event_rows(event: DecodedEvent, scores: Scores) -> range:
+def event_rows(event: Event, scores: Scores) -> range:
     """The rows of the scores that an event covers: at least one."""
     start, stop = np.searchsorted(scores.axis.frames, (event.start, event.stop))
     row = min(int(start), len(scores.axis) - 1)

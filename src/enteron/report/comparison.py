@@ -76,7 +76,8 @@ def comparison_panel(
         )
     cut = run.options is not None and run.options.cut
     predicted = to_annotation(study, unit, events, cut=cut)
-    seconds = clock.end_seconds(clock.end)
+    # The frames of a shortened study do not follow each other in real time.
+    seconds = clock.end_seconds(clock.end) if run.scaling is None else None
     rate = (clock.end - clock.first) / seconds if seconds else None
     figures = summarise(evaluate([truth], [predicted], EvaluationOptions(rate=rate)))
     findings = figures["findings"]
@@ -85,7 +86,7 @@ def comparison_panel(
         annotated_findings=findings["truths"],
         found_findings=findings["found"],
         false_alarms=findings["false_alarms"],
-        false_alarms_per_hour=findings["false_alarms_per_hour"] if seconds else None,
+        false_alarms_per_hour=findings["false_alarms_per_hour"],
         labels=_label_rows(figures),
         borders=_border_rows(figures, study, clock),
         warnings=tuple(figures["warnings"]),
