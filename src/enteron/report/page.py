@@ -16,6 +16,7 @@ from markupsafe import Markup
 from enteron.calibration import calibrated
 from enteron.files import write_text
 from enteron.folders.reading import Reading, load_reading
+from enteron.folders.suspicious import read_suspicious
 from enteron.labels import COLOURS, LABELS
 from enteron.report.clock import Clock, counted
 from enteron.report.comparison import ComparisonPanel, comparison_panel
@@ -30,6 +31,7 @@ from enteron.report.facts import (
 )
 from enteron.report.gallery import GalleryPanel, gallery_panel
 from enteron.report.pictures import choose_pictures, load_album, picture_budget
+from enteron.report.suspicious import SuspiciousPanel, suspicious_panel
 from enteron.report.timeline import TimelinePanel, curve_data, timeline_panel
 from enteron.report.transit import TransitPanel, transit_panel
 from enteron.types import Annotation, Scores
@@ -45,6 +47,7 @@ class Page:
 
     study: str
     summary: SummaryPanel
+    suspicious: SuspiciousPanel | None
     timeline: TimelinePanel
     transit: TransitPanel
     gallery: GalleryPanel
@@ -87,13 +90,16 @@ def make_page(
     if truth is not None:
         comparison = comparison_panel(events, truth, reading.study, clock, run)
     scores = calibrated_scores(reading)
-    choice = choose_pictures(reading.scores, events)
+    listed = read_suspicious(reading.folder)
+    frames = () if listed is None else tuple(frame.frame for frame in listed.frames)
+    choice = choose_pictures(reading.scores, events, frames)
     album = load_album(
         reading.folder, choice, device_text=device_text, budget=picture_budget(len(events))
     )
     return Page(
         study=reading.study,
         summary=summary_panel(events, clock, run),
+        suspicious=suspicious_panel(listed, clock, album),
         timeline=timeline_panel(events, clock, run, truth, gaps),
         transit=transit_panel(events, clock, gaps),
         gallery=gallery_panel(events, clock, choice, album),
@@ -118,30 +124,37 @@ def calibrated_scores(reading: Reading) -> Scores:
 
 def render(page: Page) -> str:
     """The HTML of a page; every value is escaped, and no value becomes script."""
-    script = "\n".join(_asset(name) for name in SCRIPTS)
-    environment = Environment(
+    script = "\n".join(asset(name) for name in SCRIPTS)
+    return (
+        environment()
+        .get_template("page.html")
+        .render(
+            page=page,
+            version=version("enteron"),
+            css=style(),
+            script=Markup(script),
+            script_hash=script_hash(script),
+            data=embedded_json(page.data),
+        )
+    )
+
+
+def environment() -> Environment:
+    """Templates of the package, with filters for figures; every value is escaped."""
+    templates = Environment(
         loader=PackageLoader("enteron.report", "assets"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {
+    templates.filters |= {
         "count": _count,
         "counted": counted,
         "percent": _percent,
         "figure": _figure,
     }
-    template = environment.get_template("page.html")
-    return template.render(
-        page=page,
-        version=version("enteron"),
-        css=Markup(_asset("page.css") + label_styles()),
-        script=Markup(script),
-        # The browser runs nothing but the script of this hash, and loads nothing from anywhere.
-        script_hash=b64encode(sha256(script.encode()).digest()).decode(),
-        data=embedded_json(page.data),
-    )
+    return templates
 
 
 def embedded_json(data: Mapping[str, Any]) -> Markup:
@@ -152,7 +165,18 @@ def embedded_json(data: Mapping[str, Any]) -> Markup:
     return Markup(text)
 
 
-def _asset(name: str) -> str:
+def style() -> Markup:
+    """The style sheet, with the colours of labels."""
+    return Markup(asset("page.css") + label_styles())
+
+
+def script_hash(script: str) -> str:
+    """The browser runs nothing but the script of this hash, and loads nothing from anywhere."""
+    return b64encode(sha256(script.encode()).digest()).decode()
+
+
+def asset(name: str) -> str:
+    """The text of a file in `assets/`."""
     return (files("enteron.report") / "assets" / name).read_text(encoding="utf-8")
 
 
