@@ -12,6 +12,7 @@ import pytest
 from enteron.cli import (
     calibrate,
     check,
+    compare,
     decode,
     demo,
     evaluate,
@@ -262,9 +263,9 @@ def test_a_file_without_the_right_to_read_it_is_bad_input(
 @pytest.mark.parametrize(
     "command",
     [
-        calibrate.calibrate, check.check, decode.decode, demo.demo, evaluate.evaluate,
-        export.export, phantom.phantom, priors.fit, read.read, report.report, train.train,
-        tune.tune, validate.validate,
+        calibrate.calibrate, check.check, compare.compare, decode.decode, demo.demo,
+        evaluate.evaluate, export.export, phantom.phantom, priors.fit, read.read, report.report,
+        train.train, tune.tune, validate.validate,
     ],
 )  # fmt: skip
 def test_no_path_is_left_to_typer_s_own_check(command):

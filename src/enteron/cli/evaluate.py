@@ -43,6 +43,13 @@ def evaluate(
         Path | None,
         typer.Option(help="Write a page with tables, curves and pictures.", readable=False),
     ] = None,
+    studies: Annotated[
+        Path | None,
+        typer.Option(
+            help="The studies' frames or videos, for pictures of missed lesions on the page.",
+            readable=False,
+        ),
+    ] = None,
     only_predicted: Annotated[
         bool,
         typer.Option("--only-predicted", help="Score only the studies that the prediction has."),
@@ -77,13 +84,21 @@ def evaluate(
     if html is not None:
         from enteron.report.evaluation import write_evaluation_page
 
-        write_evaluation_page(html, evaluation, lesions, truths, predictions.folders)
+        pictures_from = {} if studies is None else _study_paths(studies)
+        write_evaluation_page(html, evaluation, lesions, predictions.folders, pictures_from)
     if as_json:
         typer.echo(json.dumps(figures, indent=1))
         return
     print_evaluation(evaluation, figures)
     if html is not None:
         typer.echo(f"Open {html} in a browser.")
+
+
+def _study_paths(root: Path) -> dict[str, Path]:
+    """Frames or videos by study."""
+    from enteron.reading import studies_under
+
+    return dict(studies_under(root))
 
 
 def shown_by(
@@ -229,7 +244,7 @@ def _lesion_tables(figures: dict[str, Any]) -> "list[Table | str]":
             "Lesion recall by false events a study, events cut by their confidence",
             "", *(f"at most {point['allowed']:g}" for point in figures["froc_points"]),
         )  # fmt: skip
-        points.add_row("recall", *(cell(point["recall"]) for point in figures["froc_points"]))
+        points.add_row("recall", *(cell(point["recall"], 2) for point in figures["froc_points"]))
         confidences = [number(point["threshold"], 2) for point in figures["froc_points"]]
         points.add_row("least confidence", *confidences)
         parts.append(points)

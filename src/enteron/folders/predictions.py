@@ -68,6 +68,15 @@ def read_predictions(path: Path, unit: Unit) -> Predictions:
     return Predictions(annotations, predictions.rates, (joint_file,), predictions.folders)
 
 
+def holds_readings(path: Path) -> bool:
+    """Whether a folder is a reading, or holds readings or their joint official file."""
+    return (
+        _is_reading(path)
+        or (path / _SUBMISSION).is_file()
+        or any(_is_reading(folder) for folder in path.iterdir() if folder.is_dir())
+    )
+
+
 def _is_reading(folder: Path) -> bool:
     return (folder / _EVENTS).is_file() or (folder / _RUN).is_file()
 

@@ -5,7 +5,7 @@ a table. `summarise` turns it into the dictionary that `enteron evaluate --json`
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from statistics import median
@@ -77,11 +77,45 @@ class StudyBootstrap:
             return None
         denominators = denominator[self._drawn].sum(axis=1, dtype=np.float64)
         numerators = numerator[self._drawn].sum(axis=1, dtype=np.float64)
-        ratios = numerators[denominators > 0] / denominators[denominators > 0]
-        if ratios.size == 0:
+        return self._spread(
+            np.where(denominators > 0, numerators / np.maximum(denominators, 1e-300), np.nan)
+        )
+
+    def ratio_difference(
+        self,
+        numerator_a: NDArray[np.generic],
+        denominator_a: NDArray[np.generic],
+        numerator_b: NDArray[np.generic],
+        denominator_b: NDArray[np.generic],
+    ) -> Interval | None:
+        """Interval of B's ratio minus A's, both on the same resampled studies."""
+        table = np.column_stack([numerator_a, denominator_a, numerator_b, denominator_b])
+
+        def difference(sums: NDArray[np.float64]) -> NDArray[np.float64]:
+            top_a, bottom_a, top_b, bottom_b = np.moveaxis(sums, -1, 0)
+            defined = (bottom_a > 0) & (bottom_b > 0)
+            gap = top_b / np.where(defined, bottom_b, 1) - top_a / np.where(defined, bottom_a, 1)
+            return np.where(defined, gap, np.nan)
+
+        return self.statistic(table.astype(np.float64), difference)
+
+    def statistic(
+        self,
+        table: NDArray[np.float64],
+        function: Callable[[NDArray[np.float64]], NDArray[np.float64]],
+    ) -> Interval | None:
+        """Interval of a function of sums over studies; `table` is (studies, columns)."""
+        if self.studies < 2:
+            return None
+        return self._spread(function(table[self._drawn].sum(axis=1)))
+
+    def _spread(self, values: NDArray[np.float64]) -> Interval | None:
+        """The interval of resampled values, where they are defined."""
+        defined = values[~np.isnan(values)]
+        if defined.size == 0:
             return None
         tail = (1 - self.level) / 2
-        low, high = np.quantile(ratios, (tail, 1 - tail))
+        low, high = np.quantile(defined, (tail, 1 - tail))
         return float(low), float(high)
 
 

@@ -42,7 +42,8 @@ from enteron.types import Annotation, Event
 PSDS: Final = PsdsOptions(dtc=0.1, gtc=0.1)
 """Lenient criteria: annotators agree on lesions more than on their borders."""
 
-_EVERYTHING: Final = -np.inf  # the threshold at which all events are shown
+EVERYTHING: Final = 0.0
+"""The threshold of confidence at which all events are shown."""
 
 
 @dataclass(frozen=True)
@@ -126,8 +127,8 @@ def evaluate_lesions(
         options,
         speed,
         detection,
-        operating_point(detection, _EVERYTHING, intervals, speed),
-        detect_studies(detection, _EVERYTHING),
+        operating_point(detection, EVERYTHING, intervals, speed),
+        detect_studies(detection, EVERYTHING),
         froc(detection) if has_confidence else None,
         {finding: froc(detection, finding) for finding in findings} if has_confidence else {},
         froc_points(detection, FALSE_EVENT_RATES, intervals) if has_confidence else (),

@@ -113,8 +113,8 @@ def promise_note(promise: Promise) -> PromiseNote:
     )
     if promise.p_value is not None:
         basis += (
-            f". Of studies like the fitted ones, about {promise.p_value:.0%} would look at least as "
-            "unusual as this one"
+            f". Of studies like the fitted ones, about {promise.p_value:.0%} would look at least "
+            "as unusual as this one"
         )
     sentence = f"{reason}."
     if promise.verdict != "does not hold":
