@@ -1,9 +1,10 @@
 """Is a promised recall kept? Random halvings of studies: one half promises, the other is read.
 
 By default: the 60 label sequences with simulated scores. Temperature and biases of frames come from
-scores of another seed. Then the same with other scores in the half that is read, as of a device that
-the promise was not fitted on: of another quality, or with all log-odds lower. With `-- --readings ROOT --truth ROOT`: studies that a
-model has read; `--shifted WORD` puts all studies whose id holds WORD into the half that is read.
+scores of another seed. Then the same with other scores in the half that is read, as of a device
+that the promise was not fitted on: of another quality, or with all log-odds lower. With
+`-- --readings ROOT --truth ROOT`: studies that a model has read; `--shifted WORD` puts all studies
+whose id holds WORD into the half that is read.
 """
 
 import argparse

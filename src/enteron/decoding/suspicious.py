@@ -35,7 +35,7 @@ from enteron.types import Scores
 _FIRST_FINDING: Final = len(LABELS) - len(FINDINGS)  # findings are the last columns
 _BLOCK: Final = 1024  # rows whose highest suspicion is kept up to date
 _FAR: Final = 5.0  # reaches beyond which a listed picture has no effect: exp(-5) is below 1 %
-_RATIO: Final = 64  # frames that are folded per listed picture before folding ends
+_MOST_FOLDED: Final = 20_000  # frames that are folded; beyond, more of them would only cost time
 
 
 def _known_findings(weights: dict[str, float]) -> dict[str, float]:
@@ -155,7 +155,7 @@ def _rank(
         if highest[block] < least or highest[block] <= 0:
             break
         row = block * _BLOCK + int(table[block].argmax())
-        if duplicates is not None and folded < _RATIO * most:
+        if duplicates is not None and folded < _MOST_FOLDED:
             twin = duplicates.listed_twin(row)
             if twin is not None:
                 similar[twin] += 1

@@ -68,6 +68,11 @@ class EvaluationPage:
     from_readings: bool
     word: str
 
+    @property
+    def pictured(self) -> bool:
+        """Whether there is a picture of any mistake."""
+        return any(mistake.picture is not None for mistake in (*self.misses, *self.alarms))
+
 
 def write_evaluation_page(
     path: Path,
