@@ -1,8 +1,7 @@
 """Lesions: the list of suspicious frames and every figure of one long study, and of sixty.
 
 Truth, events, scores and embeddings are made on the spot; the literal loops of the tests are the
-comparison. Everything that is new beside decoding is meant to take less than two seconds for a study
-of 130,000 frames.
+comparison. What comes beside decoding is meant to take less than two seconds for 130,000 frames.
 """
 
 from functools import cached_property
