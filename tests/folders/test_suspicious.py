@@ -109,12 +109,23 @@ def test_a_folder_without_a_list(tmp_path):
             '"frames":[{"frame":-1,"label":"polyp","confidence":1,"suspicion":1}]}',
             r"damaged at 'frames\.0\.frame'",
         ),
+        (
+            '{"study":"7","unit":"frame","calibrated":true,"folded_by":"time",'
+            '"frames":[{"frame":1,"label":"cat","confidence":1,"suspicion":1}]}',
+            r"damaged at 'frames\.0\.label'",
+        ),
     ],
 )
 def test_a_damaged_list(tmp_path, text, said):
     (tmp_path / SUSPICIOUS).write_text(text)
     with pytest.raises(EnteronError, match=said):
         read_suspicious(tmp_path)
+
+
+def test_a_list_of_another_study(tmp_path):
+    write_suspicious(tmp_path, study(), [], PRIORS, None)
+    with pytest.raises(EnteronError, match="is of study 7, the reading of study 8"):
+        read_suspicious(tmp_path, "8")
 
 
 def promise_of(tmp_path, scores, *, store=None, device=None, **changes):

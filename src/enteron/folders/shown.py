@@ -34,7 +34,7 @@ def shown_study(
     """One study: the annotation of an official file, or all that its reading folder holds."""
     if folder is None:
         return ShownStudy(annotation)
-    listed = read_suspicious(folder)
+    listed = read_suspicious(folder, annotation.study)
     shown = ShownStudy(
         annotation,
         ranked=None if listed is None else np.array([f.frame for f in listed.frames], np.int64),

@@ -1,14 +1,14 @@
 """`suspicious.json`: the frames of a reading to look at first, and a promised recall."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from enteron.calibration import Calibration
 from enteron.confidence import Guarantee, likeness, study_signature
@@ -23,6 +23,7 @@ from enteron.decoding.suspicious import (
 )
 from enteron.errors import EnteronError
 from enteron.files import write_text
+from enteron.labels import FINDINGS, REGIONS
 from enteron.priors import Priors
 from enteron.types import Scores, Unit
 
@@ -43,15 +44,24 @@ class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
 
 
+def _one_of(names: Sequence[str]) -> Callable[[str], str]:
+    def check(name: str) -> str:
+        if name not in names:
+            raise ValueError(f"'{name}' is none of {', '.join(names)}")
+        return name
+
+    return check
+
+
 class ListedFrame(_Part):
     """One picture of the list."""
 
     frame: int = Field(ge=0)
     time: float | None = None  # seconds, where known
-    label: str  # the finding that contributes most
+    label: Annotated[str, AfterValidator(_one_of(FINDINGS))]  # the finding that contributes most
     confidence: float = Field(ge=0, le=1)  # probability that the frame shows it
     suspicion: float = Field(ge=0)  # expected number of lesions that it adds
-    region: str | None = None
+    region: Annotated[str, AfterValidator(_one_of(REGIONS))] | None = None
     event: int | None = None  # number of the event that it lies in
     similar: int = Field(default=0, ge=0)  # frames that look like it and are left out
 
@@ -200,8 +210,11 @@ def _promise(
     )
 
 
-def read_suspicious(folder: Path) -> SuspiciousList | None:
-    """The list of a reading folder; None where it has none, as those of earlier versions."""
+def read_suspicious(folder: Path, study: str | None = None) -> SuspiciousList | None:
+    """The list of a reading folder; None where it has none, as those of earlier versions.
+
+    With `study`, the list of another study is refused.
+    """
     try:
         text = (folder / SUSPICIOUS).read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -209,11 +222,17 @@ def read_suspicious(folder: Path) -> SuspiciousList | None:
     except (OSError, UnicodeDecodeError) as error:
         raise EnteronError(f"{SUSPICIOUS} cannot be read ({error})", _DECODE_AGAIN) from error
     try:
-        return SuspiciousList.model_validate_json(text)
+        content = SuspiciousList.model_validate_json(text)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"]) or "the whole file"
         raise EnteronError(f"{SUSPICIOUS} is damaged at '{where}'", _DECODE_AGAIN) from error
+    if study is not None and content.study != study:
+        raise EnteronError(
+            f"{SUSPICIOUS} is of study {content.study}, the reading of study {study}",
+            "the files of two readings were mixed: read one of the studies into a new folder",
+        )
+    return content
 
 
 def suspicious_frames(folder: Path) -> tuple[int, ...]:

@@ -90,7 +90,7 @@ def make_page(
     if truth is not None:
         comparison = comparison_panel(events, truth, reading.study, clock, run)
     scores = calibrated_scores(reading)
-    listed = read_suspicious(reading.folder)
+    listed = read_suspicious(reading.folder, reading.study)
     frames = () if listed is None else tuple(frame.frame for frame in listed.frames)
     choice = choose_pictures(reading.scores, events, frames)
     album = load_album(
