@@ -107,7 +107,7 @@ def _polyline(curve: Froc, most: float) -> str:
 
 def study_chart(studies: Sequence[tuple[str, int, int, int]]) -> Chart:
     """A dot per study with lesions: (name, lesions, found, false events)."""
-    most = max(1.0, *(float(false) for _, _, _, false in studies), 1.0)
+    most = max([1.0, *(1.2 * false for _, _, _, false in studies)])  # dots need some room
     largest = max((lesions for _, lesions, _, _ in studies), default=1)
     dots = [
         Dot(

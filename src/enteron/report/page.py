@@ -86,13 +86,15 @@ def make_page(
     """The panels of a reading."""
     events, run, gaps = reading.events, reading.run, reading.gaps
     clock = Clock.of(reading.scores, run)
-    comparison = None
-    if truth is not None:
-        comparison = comparison_panel(events, truth, reading.study, clock, run)
     scores = calibrated_scores(reading)
     listed = read_suspicious(reading.folder, reading.study)
-    frames = () if listed is None else tuple(frame.frame for frame in listed.frames)
-    choice = choose_pictures(reading.scores, events, frames)
+    frames = None if listed is None else tuple(frame.frame for frame in listed.frames)
+    comparison = None
+    if truth is not None:
+        comparison = comparison_panel(
+            events, truth, reading.study, clock, run, reading.scores, frames
+        )
+    choice = choose_pictures(reading.scores, events, frames or ())
     album = load_album(
         reading.folder, choice, device_text=device_text, budget=picture_budget(len(events))
     )
