@@ -114,8 +114,8 @@ def evaluate(
     `truth` is an official JSON, a folder of Galar labels, or annotations. `prediction` is an
     official JSON, a reading, a reading folder or a folder of them, or annotations. Of a truth with
     more studies than a reading, only the reading's own is used, and hours follow from the
-    reading's frame rate. `rate` (frames per second) overrides it; without either a nominal rate is
-    assumed.
+    reading's frame rate. `rate` (frames per second) overrides it; without either there are no rates
+    per hour.
     """
     from enteron.datasets.submission import read_truth
     from enteron.folders.predictions import read_predictions
@@ -132,8 +132,9 @@ def evaluate(
         prediction, rates = predictions.annotations, predictions.rates
     elif isinstance(prediction, Reading):
         only_predicted = True
-        if prediction.run.rate is not None and not prediction.run.rate_assumed:
-            rates = {prediction.study: prediction.run.rate}
+        run = prediction.run
+        if run.rate is not None and not run.rate_assumed and run.scaling is None:
+            rates = {prediction.study: run.rate}
         prediction = [prediction.annotation]
     options = EvaluationOptions(rate=rate, only_predicted=only_predicted)
     return compare(annotations, prediction, options, rates=rates)

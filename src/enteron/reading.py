@@ -53,6 +53,7 @@ from enteron.folders.reading import (
     write_events,
 )
 from enteron.folders.scores import write_scores
+from enteron.folders.suspicious import SUSPICIOUS, suspicious_frames, write_suspicious
 from enteron.ids import natural_key, neutral_id
 from enteron.locks import folder_lock
 from enteron.options import Options
@@ -76,7 +77,7 @@ _TRIAL_FRAMES = 4  # frames of the study on which runtimes are compared
 _MOST_LISTED = 100  # unreadable frames that run.json lists; all of them are counted
 _STAGE_FILES: dict[State, tuple[str, ...]] = {
     "scored": (SCORES,),
-    "decoded": (EVENTS, EVENTS_TABLE, SUBMISSION, *LABEL_STUDIO),
+    "decoded": (EVENTS, EVENTS_TABLE, SUBMISSION, SUSPICIOUS, *LABEL_STUDIO),
     "illustrated": (f"{PICTURES}/{INDEX}",),
     "finished": (REPORT,),
 }
@@ -102,6 +103,9 @@ class ReadOptions(Options):
 
     mask_text: bool = True
     """Remove what the recorder wrote into the pictures of the report."""
+
+    device: str | None = None
+    """Capsule system of the study, if known: a promised recall holds for some only."""
 
 
 def read(
@@ -350,6 +354,15 @@ class _ReadingRun:
         events = decode(scores, options, self.reader.priors, self.reader.calibration)
         identity = self._identity(scores)
         write_events(self.folder, scores, events, identity, cut=options.cut)
+        write_suspicious(
+            self.folder,
+            scores,
+            events,
+            self.reader.priors,
+            self.reader.calibration,
+            embeddings=self.embeddings,
+            device=self.reader.options.device,
+        )
         write_label_studio(
             self.folder,
             scores,
@@ -363,7 +376,7 @@ class _ReadingRun:
     def _save_pictures(self, scores: Scores, events: Sequence[DecodedEvent]) -> None:
         assert self.embedding is not None
         assert self.embeddings is not None
-        chosen = choose_pictures(scores, events)
+        chosen = choose_pictures(scores, events, suspicious_frames(self.folder))
         mask_text = self.reader.options.mask_text
         content = self.embeddings.content
         with self.progress.task("Choosing pictures", len(chosen.frames)):

@@ -43,7 +43,7 @@ def reading(folder) -> dict:
 def test_decode_writes_a_reading(enteron, scores, tmp_path):
     assert "Study 7" in enteron("decode", scores(), "--out", "out", "--study-id", "7").stdout
     assert {p.name for p in (tmp_path / "out").iterdir()} == {
-        "events.json", "events.csv", "submission.json", "run.json",
+        "events.json", "events.csv", "suspicious.json", "submission.json", "run.json",
     }  # fmt: skip
     content = reading(tmp_path / "out")
     assert (content["study"], content["unit"]) == ("7", "frame")

@@ -75,7 +75,10 @@ BASES = (
     ),
     BaseVideo("asp.mkv", "mpeg4", 240, {"g": "20", "bf": "2", "b": "1500000"}),
     BaseVideo(
-        "v.webm", "libvpx-vp9", 220, {"g": "40", "cpu-used": "8", "deadline": "realtime", "crf": "28"}
+        "v.webm",
+        "libvpx-vp9",
+        220,
+        {"g": "40", "cpu-used": "8", "deadline": "realtime", "crf": "28"},
     ),
     BaseVideo("asp.avi", "mpeg4", 300, {"g": "24", "bf": "0", "b": "1500000"}),
     BaseVideo("asp-b.avi", "mpeg4", 260, {"g": "24", "bf": "2", "b": "1500000"}),
@@ -113,7 +116,12 @@ def number_in(picture: Picture) -> int | None:
     pattern = picture[edge : edge + CELLS * CELL, edge : edge + CELLS * CELL].mean(axis=2)
     cells = pattern.reshape(CELLS, CELL, CELLS, CELL)[:, 4:-4, :, 4:-4].mean(axis=(1, 3))
     squares = (cells > 128).ravel()
-    if (squares[:16] == squares[16:32]).any() or squares[32:].tolist() != [True, False, False, True]:
+    if (squares[:16] == squares[16:32]).any() or squares[32:].tolist() != [
+        True,
+        False,
+        False,
+        True,
+    ]:
         return None
     return int((squares[:16] * (1 << np.arange(16))).sum())
 

@@ -9,6 +9,7 @@ from enteron.cli import (
     bench,
     calibrate,
     check,
+    compare,
     decode,
     demo,
     evaluate,
@@ -43,6 +44,7 @@ app.command()(tune.tune)
 app.command()(report.report)
 app.command()(export.export)
 app.command()(evaluate.evaluate)
+app.command()(compare.compare)
 app.command()(validate.validate)
 app.command()(bench.bench)
 app.add_typer(priors.app, name="priors")

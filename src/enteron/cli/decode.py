@@ -64,7 +64,7 @@ def decode(
 ) -> None:
     """Turn scores per frame into events: regions, landmarks and findings.
 
-    Writes events.json, events.csv, submission.json and run.json.
+    Writes events.json, events.csv, suspicious.json, submission.json and run.json.
     Example: [bold]enteron decode scores.parquet --out reading --preset paper[/bold]
     """
     import time
@@ -92,6 +92,7 @@ def decode(
         write_events,
     )
     from enteron.folders.scores import read_score_metadata, read_scores
+    from enteron.folders.suspicious import SUSPICIOUS, write_suspicious
     from enteron.locks import folder_lock
     from enteron.options import load_options
     from enteron.priors import load_priors
@@ -123,6 +124,8 @@ def decode(
         earlier = replaceable_run(out, identity)
         stale = remove_derived(out)
         write_events(out, read, events, identity, cut=options.cut)
+        fitted = calibration if model is not None else None
+        write_suspicious(out, read, events, chosen_priors, fitted)
         facts: dict[str, Any] = {
             "study": read.study,
             "state": "finished",
@@ -153,7 +156,7 @@ def decode(
         else:  # of the study and the model, the reading knows more than the scores tell
             facts["model"] = earlier.model.model_copy(update={"calibrated": model is not None})
         record = (earlier or RunRecord()).model_copy(update=facts)
-        record.with_files(out, (SCORES, EVENTS, EVENTS_TABLE, SUBMISSION)).save(out)
+        record.with_files(out, (SCORES, EVENTS, EVENTS_TABLE, SUBMISSION, SUSPICIOUS)).save(out)
     for name in stale:
         typer.echo(f"Removed {name}, which showed the events that were replaced.", err=True)
     _show(read, events)

@@ -65,6 +65,10 @@ def read(
             help="Take names of folders and files as ids. Pages and files then contain them.",
         ),
     ] = False,
+    device: Annotated[
+        str | None,
+        typer.Option(help="Capsule system, if known: a promised recall holds for some only."),
+    ] = None,
     device_text: Annotated[
         bool,
         typer.Option("--device-text", help="Keep what the recorder wrote into the pictures."),
@@ -72,8 +76,8 @@ def read(
 ) -> None:
     """Read a study: regions, landmarks and findings in time, with a page to look at.
 
-    Writes scores.parquet, events.json, events.csv, submission.json, files for Label Studio,
-    report.html and run.json. A killed run resumes when it is started again.
+    Writes scores.parquet, events.json, events.csv, suspicious.json, submission.json, files for
+    Label Studio, report.html and run.json. A killed run resumes when it is started again.
     Example: [bold]enteron read study.mp4 --model model[/bold]
     """
     from enteron.cli.console import RichProgress, print_ignored
@@ -93,6 +97,7 @@ def read(
         runtime=runtime,
         redundancy=REDUNDANCY_LIMIT if skip_redundant else None,
         mask_text=not device_text,
+        device=device,
     )
     reader = Reader(model, options)
     folder = out if out is not None else found.default_folder

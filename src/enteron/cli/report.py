@@ -42,6 +42,7 @@ def report(
     """
     from enteron.cli.console import plain
     from enteron.folders.reading import content_of, load_reading
+    from enteron.folders.suspicious import suspicious_frames
     from enteron.locks import folder_lock
     from enteron.report import write_report
 
@@ -54,7 +55,8 @@ def report(
 
             with open_study(study, study_id=reading.study) as frames:
                 content = content_of(reading, frames)
-                chosen = choose_pictures(reading.scores, reading.events)
+                listed = suspicious_frames(folder)
+                chosen = choose_pictures(reading.scores, reading.events, listed)
                 save_pictures(frames, chosen, folder, mask_text=not device_text, content=content)
         path = write_report(folder, truth=annotation, device_text=device_text, scores_file=scores)
     size = path.stat().st_size / 1e6

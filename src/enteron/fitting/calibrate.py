@@ -4,12 +4,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from enteron.calibration import Calibration, FittedFor
+from enteron.confidence import Signatures, study_signature
 from enteron.datasets.galar import Entry, find_studies
 from enteron.datasets.label_table import truth_events
 from enteron.datasets.splits import PARTS
 from enteron.errors import LabelError, quantity
 from enteron.fitting.decoder import FitOptions, fit_decoder
 from enteron.fitting.frames import LabelledStudy, label_rows
+from enteron.fitting.guarantee import fit_lists, require_enough
 from enteron.folders.model import (
     CALIBRATION,
     FEATURES,
@@ -48,7 +50,8 @@ def calibrate_model(
     data: Path,
     *,
     part: str = "val",
-    budget: float = 1.0,
+    budget: float = FitOptions().budget,
+    lesion_recall: float | None = None,
     features: Path | None = None,
     priors: Priors | None = None,
     include_training: bool = False,
@@ -59,6 +62,7 @@ def calibrate_model(
     Without priors those of the model folder, or else those of the package; given ones are stored in
     the folder, since decoding needs the same. Studies that trained the model are refused unless
     `include_training` is set: the calibration then says that it was fitted on them.
+    `lesion_recall` is a recall to promise (`enteron.fitting.guarantee`).
     """
     record = read_record(model)
     entries = _entries_of(model, record, data, part, progress or SilentProgress())
@@ -69,6 +73,8 @@ def calibrate_model(
             f"the first is {trained[0].id}: a calibration on them makes confidences too high",
             "give studies that did not train it (--split val), or add --include-training-studies",
         )
+    if lesion_recall is not None:
+        require_enough(1 - lesion_recall, len(entries))  # before the long work
     priors = model_priors(model) if priors is None else priors
     folder = model / FEATURES if features is None else features
     studies = labelled_studies(model, entries, folder, progress)
@@ -81,9 +87,14 @@ def calibrate_model(
         study_ids=tuple(sorted(study_id_hash(entry.id) for entry in entries)),
         training_studies=len(trained),
     )
-    calibration = fit_decoder(studies, priors, FitOptions(budget=budget)).model_copy(
-        update={"fitted_for": fitted_for}
-    )
+    calibration = fit_lists(
+        studies,
+        fit_decoder(studies, priors, FitOptions(budget=budget)),
+        priors,
+        lesion_recall=lesion_recall,
+        devices=[_device(entry) for entry in entries],
+        signatures=None if lesion_recall is None else _signatures(entries, folder),
+    ).model_copy(update={"fitted_for": fitted_for})
     save_fitted(calibration, priors, model)
     support = {
         label: int(sum(study.truth[:, COLUMN[label]].sum() for study in studies))
@@ -158,6 +169,26 @@ def labelled_studies(
         truth = label_rows(scores, truth_events(entry.table(), Unit.FRAME))
         studies.append(LabelledStudy(scores, truth))
     return studies
+
+
+def _device(entry: Entry) -> str | None:
+    """The capsule's family; None where it is unknown."""
+    device = "unknown" if entry.metadata is None else entry.metadata.device
+    return None if device == "unknown" else device
+
+
+def _signatures(entries: list[Entry], features: Path) -> Signatures:
+    """What the studies look like, from the features that `labelled_studies` stored."""
+    from enteron.inference.embed import PLAIN
+    from enteron.inference.store import SUFFIX, open_embeddings
+
+    stores = [open_embeddings(features / f"{e.id}{SUFFIX}", check=False) for e in entries]
+    points = [
+        study_signature(store.features[store.readable, store.view(PLAIN.name)]) for store in stores
+    ]
+    return Signatures(
+        encoder=stores[0].key.backbone, points=tuple(tuple(point.tolist()) for point in points)
+    )
 
 
 def _entries_of(

@@ -4,6 +4,7 @@ run.json           what was read, with what, and how far it got     RunRecord
 embeddings.npy     the encoder's output, frame by frame             enteron.inference.store
 scores.parquet     the model's raw scores                           enteron.folders.scores
 events.json, .csv  decoded events, for programs and for tables      write_events
+suspicious.json    the frames to look at first                      enteron.folders.suspicious
 submission.json    the same events as the official file             enteron.datasets.submission
 pictures/          pictures of events                               enteron.report.pictures
 report.html        the page                                         enteron.report
@@ -44,7 +45,7 @@ from enteron.inference.store import open_embeddings
 from enteron.labels import LABELS, REGIONS
 from enteron.study.content import StudyContent, read_content
 from enteron.study.study import Study
-from enteron.types import Annotation, FrameAxis, Gap, Scores, Unit, gaps_of
+from enteron.types import Annotation, Event, FrameAxis, Gap, Scores, Unit, gaps_of
 
 if TYPE_CHECKING:
     import polars as pl
@@ -681,7 +682,7 @@ def content_of(reading: Reading, study: Study) -> StudyContent | None:
     return content
 
 
-def event_rows(event: DecodedEvent, scores: Scores) -> range:
+def event_rows(event: Event, scores: Scores) -> range:
     """The rows of the scores that an event covers: at least one."""
     start, stop = np.searchsorted(scores.axis.frames, (event.start, event.stop))
     row = min(int(start), len(scores.axis) - 1)

@@ -28,6 +28,7 @@ INDEX: Final = "index.json"
 
 # ---- which frames to show
 
+MOST_SUSPICIOUS: Final = 100  # pictures of the list of suspicious frames
 MOST_EVENTS: Final = 260  # events that get a picture; the page says so when there are more
 MOST_NEIGHBOURS: Final = 75  # of these get neighbours too
 NEIGHBOURS: Final = (-2, -1, 1, 2)  # rows around the frame of highest probability
@@ -42,22 +43,38 @@ class PictureChoice:
     best: dict[int, int]  # landmarks and findings: the frame of highest probability
     neighbours: dict[int, tuple[int, ...]]  # the frames around it
     first_frames: dict[int, tuple[int, ...]]  # regions: some of their first frames
+    suspicious: tuple[int, ...] = ()  # the first ones of the list of suspicious frames
 
     @property
     def frames(self) -> tuple[int, ...]:
         """All of them once, ascending."""
-        groups = (self.best.values(), *self.neighbours.values(), *self.first_frames.values())
+        groups = (
+            self.suspicious,
+            self.best.values(),
+            *self.neighbours.values(),
+            *self.first_frames.values(),
+        )
         return tuple(sorted({frame for group in groups for frame in group}))
 
     @property
     def by_importance(self) -> list[int]:
-        """First images of regions, then best frames in their order, then neighbours."""
-        groups = (*self.first_frames.values(), self.best.values(), *self.neighbours.values())
+        """Suspicious frames and first images of regions, then best frames, then neighbours."""
+        groups = (
+            self.suspicious,
+            *self.first_frames.values(),
+            self.best.values(),
+            *self.neighbours.values(),
+        )
         return [frame for group in groups for frame in group]
 
 
-def choose_pictures(scores: Scores, events: Sequence[DecodedEvent]) -> PictureChoice:
-    """Which frames to show: a bounded number, with the most confident events of every label."""
+def choose_pictures(
+    scores: Scores, events: Sequence[DecodedEvent], suspicious: Sequence[int] = ()
+) -> PictureChoice:
+    """Which frames to show: a bounded number, with the most confident events of every label.
+
+    `suspicious` are the listed frames, in their order.
+    """
     frames = scores.axis.frames
     best: dict[int, int] = {}
     neighbours: dict[int, tuple[int, ...]] = {}
@@ -76,7 +93,7 @@ def choose_pictures(scores: Scores, events: Sequence[DecodedEvent]) -> PictureCh
         rows = event_rows(events[number], scores)
         first_rows = (rows[offset] for offset in FIRST_ROWS if offset < len(rows))
         first_frames[number] = tuple(int(frames[row]) for row in first_rows)
-    return PictureChoice(best, neighbours, first_frames)
+    return PictureChoice(best, neighbours, first_frames, tuple(suspicious[:MOST_SUSPICIOUS]))
 
 
 def picture_order(events: Sequence[DecodedEvent]) -> list[int]:

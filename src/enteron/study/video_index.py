@@ -26,8 +26,8 @@ from av.packet import Packet
 from numpy.typing import NDArray
 
 from enteron.errors import StudyError
-from enteron.study.bitstream import HEADER_BYTES, H264Headers, mpeg4_is_b, mpeg_picture, mpeg_rate
 from enteron.study.avi import AviChunks
+from enteron.study.bitstream import HEADER_BYTES, H264Headers, mpeg4_is_b, mpeg_picture, mpeg_rate
 from enteron.study.study import MissingPart
 from enteron.study.video_source import MAX_PIXELS, VideoReader, VideoSource, errors_in
 
@@ -199,7 +199,9 @@ def _facts(source: VideoSource) -> StreamFacts:
         reorders=bool(context.has_b_frames),
         extradata=context.extradata,
         streams=len(container.streams),
-        is_complete=name == "mov" and stream.frames > 0 and stream.frames == len(stream.index_entries),
+        is_complete=name == "mov"
+        and stream.frames > 0
+        and stream.frames == len(stream.index_entries),
     )
 
 
@@ -704,7 +706,9 @@ class _Numbering:
         """Number pictures without a stamp by their place in the group, and compare the others."""
         groups = self._groups
         assert groups is not None
-        bases = groups.bases(numbers, placed, damaged=bool(self._broken.any() | self._suspect.any()))
+        bases = groups.bases(
+            numbers, placed, damaged=bool(self._broken.any() | self._suspect.any())
+        )
         base = np.repeat(bases, groups.sizes)
         numbered = groups.known & (base != _NO_BASE)
         self._suspect |= ~numbered
@@ -1046,7 +1050,9 @@ class _Numbering:
         """Whether the file ends in the middle of a packet."""
         if self._facts.container == "mpegts":
             return self._source.reader.size % 188 != 0 and self._source.reader.size % 192 != 0
-        return self._walk.cut or (self._facts.container != "mpeg" and bool(self._packets.suspect[-1]))
+        return self._walk.cut or (
+            self._facts.container != "mpeg" and bool(self._packets.suspect[-1])
+        )
 
 
 def _tolerance(period: float) -> float:
@@ -1066,7 +1072,10 @@ def _ts_starts_cleanly(source: VideoSource) -> bool:
     """Whether the first packet of the video in a transport stream starts a picture."""
     data = _head(source, 1 << 18)
     for length, before in ((188, 0), (192, 4), (204, 0)):
-        if data[before : before + 1] == b"\x47" and data[before + length : before + length + 1] == b"\x47":
+        if (
+            data[before : before + 1] == b"\x47"
+            and data[before + length : before + length + 1] == b"\x47"
+        ):
             break
     else:
         return False
@@ -1076,5 +1085,3 @@ def _ts_starts_cleanly(source: VideoSource) -> bool:
         if (data[at + 1] & 31) << 8 | data[at + 2] == source.stream.id:
             return bool(data[at + 1] & 64)
     return False
-
-
