@@ -14,6 +14,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from enteron.datasets.dataset import Box, LabelledFrames
 from enteron.datasets.label_table import (
     Join,
     LabelTable,
@@ -28,6 +29,7 @@ from enteron.labels import COLUMN, LABELS, REGIONS
 from enteron.study import VIDEO_SUFFIXES, open_study
 from enteron.study.folder import frame_number, is_image_name
 from enteron.study.study import Study
+from enteron.types import FrameLabels
 
 FRAME_FILE = "frame_file"  # first column of the challenge's test files
 
@@ -158,6 +160,20 @@ class Entry:
         join = join_labels(table, images)
         require_fit(join, table, images)
         return join
+
+    @property
+    def device(self) -> str | None:
+        """The capsule system, as `metadata.csv` names it."""
+        return None if self.metadata is None else self.metadata.system
+
+    def labelled_frames(self) -> LabelledFrames:
+        """The joined labels, all of them known."""
+        join = self.join()
+        return LabelledFrames(join.frames, FrameLabels.complete(join.values))
+
+    def boxes(self) -> tuple[Box, ...]:
+        """None: Galar has no boxes."""
+        return ()
 
 
 def find_studies(root: Path) -> dict[str, Entry]:
