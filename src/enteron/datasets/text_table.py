@@ -119,29 +119,28 @@ def shown(cell: str) -> str:
 def header_of(path: Path, separator: str = ",") -> list[str]:
     """The column names of a file; empty for one that is not text."""
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            line = file.readline(100_000)
+        return _names(path, separator)
     except (OSError, UnicodeDecodeError):
         return []
-    return [name.strip() for name in next(csv.reader([line], delimiter=separator), [])]
 
 
 def _header(path: Path, separator: str) -> list[str]:
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            line = file.readline(100_000)
+        names = _names(path, separator)
     except (OSError, UnicodeDecodeError) as error:
         raise LabelError(
             f"{path.name} cannot be read ({read_failure(error)})",
             "give a CSV file in UTF-8 that you may read",
         ) from error
-    names = [name.strip() for name in next(csv.reader([line], delimiter=separator), [])]
     if not any(names):
-        raise LabelError(
-            f"{path.name} is empty", "give a table with column names in its first line"
-        )
-    repeated: Mapping[str, int] = {name: names.count(name) for name in names}
-    for name, count in repeated.items():
-        if count > 1:
-            raise LabelError(f"{path.name} has two columns '{name}'", "keep one of them")
+        raise LabelError(f"{path.name} is empty", "name its columns in the first line")
+    repeated = next((name for name in names if names.count(name) > 1), None)
+    if repeated is not None:
+        raise LabelError(f"{path.name} has two columns '{repeated}'", "keep one of them")
     return names
+
+
+def _names(path: Path, separator: str) -> list[str]:
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        line = file.readline(100_000)
+    return [name.strip() for name in next(csv.reader([line], delimiter=separator), [])]
