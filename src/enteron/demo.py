@@ -115,7 +115,7 @@ def _train(data: Path, model: Path, options: DemoOptions, progress: Progress) ->
     if is_finished(model):
         return
     lite = recipe("lite", seed=options.seed, data={"validation": options.validation})
-    request = TrainingRequest(data, model, lite, resume=is_started(model))
+    request = TrainingRequest((data,), model, lite, resume=is_started(model))
     run_training(make_plan(request, progress), progress)
 
 

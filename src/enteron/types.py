@@ -32,6 +32,15 @@ class Unit(StrEnum):
     INDEX = "index"  # the row number of the label file
 
 
+class Layout(StrEnum):
+    """How labelled data are stored; `enteron.datasets.layouts` opens them."""
+
+    GALAR = "galar"
+    KVASIR = "kvasir"
+    WCEBLEEDGEN = "wcebleedgen"
+    TABLE = "table"
+
+
 def _check_span(start: int, stop: int, what: str) -> None:
     if start < 0 or stop <= start:
         raise EnteronError(
@@ -321,6 +330,11 @@ class FrameLabels:
     def complete(cls, present: NDArray[np.bool_]) -> "FrameLabels":
         """Labels of which every one is known, as in Galar."""
         return cls(present, np.broadcast_to(np.True_, np.shape(present)))
+
+    @classmethod
+    def of(cls, truth: "FrameLabels | NDArray[np.bool_]") -> "FrameLabels":
+        """The labels themselves, or an array of which every label is known."""
+        return truth if isinstance(truth, FrameLabels) else cls.complete(truth)
 
     @classmethod
     def unknown(cls, frames: int) -> "FrameLabels":

@@ -5,7 +5,6 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Protocol
 
 import numpy as np
@@ -13,16 +12,7 @@ from numpy.typing import NDArray
 
 from enteron.errors import LabelError, StudyError
 from enteron.study.study import Study
-from enteron.types import FrameLabels
-
-
-class Layout(StrEnum):
-    """How a dataset is stored."""
-
-    GALAR = "galar"
-    KVASIR = "kvasir"
-    WCEBLEEDGEN = "wcebleedgen"
-    TABLE = "table"
+from enteron.types import FrameLabels, Layout
 
 
 @dataclass(frozen=True, order=True)
@@ -72,8 +62,11 @@ class DatasetStudy(Protocol):
         """The pictures."""
         ...
 
-    def labelled_frames(self) -> LabelledFrames:
-        """The labels, joined with the pictures on the frame number."""
+    def labelled_frames(self, pictures: Study | None = None) -> LabelledFrames:
+        """The labels, joined with the pictures on the frame number.
+
+        `pictures`: the opened study, where the caller has it already.
+        """
         ...
 
     def boxes(self) -> tuple[Box, ...]:

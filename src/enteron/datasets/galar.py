@@ -154,9 +154,9 @@ class Entry:
             )
         return read_label_table(self.labels, study=self.id, updated=self.updated)
 
-    def join(self) -> Join:
+    def join(self, pictures: Study | None = None) -> Join:
         """Join labels with images on the frame number; refused when they do not fit."""
-        table, images = self.table(), self.open().numbers
+        table, images = self.table(), (pictures or self.open()).numbers
         join = join_labels(table, images)
         require_fit(join, table, images)
         return join
@@ -166,9 +166,9 @@ class Entry:
         """The capsule system, as `metadata.csv` names it."""
         return None if self.metadata is None else self.metadata.system
 
-    def labelled_frames(self) -> LabelledFrames:
+    def labelled_frames(self, pictures: Study | None = None) -> LabelledFrames:
         """The joined labels, all of them known."""
-        join = self.join()
+        join = self.join(pictures)
         return LabelledFrames(join.frames, FrameLabels.complete(join.values))
 
     def boxes(self) -> tuple[Box, ...]:

@@ -154,9 +154,9 @@ class VideoFolder:
             )
         return open_study(self.folder, study_id=self.id)
 
-    def labelled_frames(self) -> LabelledFrames:
+    def labelled_frames(self, pictures: Study | None = None) -> LabelledFrames:
         labelled = self._annotation.labelled_frames(self.id)
-        missing = np.setdiff1d(labelled.frames, self.open().numbers)
+        missing = np.setdiff1d(labelled.frames, (pictures or self.open()).numbers)
         if missing.size:
             raise LabelError(
                 f"{self.table.name} names frame {missing[0]}, which has no picture"
@@ -230,7 +230,7 @@ class Video:
         numbers = np.array(sorted(self.pictures), dtype=np.int64)
         return PictureStudy(self.id, numbers, [self.pictures[n] for n in numbers.tolist()])
 
-    def labelled_frames(self) -> LabelledFrames:
+    def labelled_frames(self, pictures: Study | None = None) -> LabelledFrames:
         return self.annotation.labelled_frames(self.id)
 
     def boxes(self) -> tuple[Box, ...]:

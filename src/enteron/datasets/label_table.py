@@ -17,7 +17,8 @@ from enteron.types import Annotation, FrameAxis, Segment, Unit
 
 # The files have more columns: `section` (text), technical ones in six studies, labels outside the
 # 17. Their order differs too. So columns are taken by name, and others are ignored.
-NEEDED_COLUMNS = ("frame", "index", *LABELS)
+NEEDED_COLUMNS = ("frame", *LABELS)
+ROW_NUMBER = "index"  # optional: without it rows are numbered in the order of their frames
 
 # Galar's own files reach more than 99 %. A join on the wrong column reaches about 20 %.
 REQUIRED_COVERAGE = 0.99
@@ -54,25 +55,35 @@ def read_label_table(path: Path, *, study: str | None = None, updated: bool = Fa
     """Read a label file by column name; a label's cell must be 0 or 1."""
     study = path.stem if study is None else study
     header = _header(path, study)
+    names = _columns_of(header)
     try:
         table = pl.read_csv(
             path,
-            columns=[header[name] for name in NEEDED_COLUMNS],
-            schema_overrides={header[name]: pl.Float64 for name in NEEDED_COLUMNS},
+            columns=[header[name] for name in names],
+            schema_overrides={header[name]: pl.Float64 for name in names},
         )
     except pl.exceptions.PolarsError as error:
         raise _first_wrong_cell(path, study, header) from error
-    table = table.select([pl.col(header[name]).alias(name) for name in NEEDED_COLUMNS])
+    table = table.select([pl.col(header[name]).alias(name) for name in names])
     if table.height == 0:
         raise LabelError(
             f"the labels of study {study} have no rows", "copy the file again from its source"
         )
+    if ROW_NUMBER not in header:
+        row_numbers = pl.Series(ROW_NUMBER, np.argsort(np.argsort(table["frame"], kind="stable")))
+        table = table.insert_column(1, row_numbers.cast(pl.Float64))
     cells = table.to_numpy()  # (rows, 2 + 17) float64; an empty cell is NaN
     numbers, labels = cells[:, :2], cells[:, 2:]
     valid_numbers = (numbers >= 0) & (numbers <= MAX_NUMBER) & (numbers == np.floor(numbers))
     if not (valid_numbers.all() and ((labels == 0) | (labels == 1)).all()):
         raise _first_wrong_cell(path, study, header)
     return _sorted_table(study, numbers.astype(np.int64), labels.astype(np.bool_), updated)
+
+
+def _columns_of(header: dict[str, str]) -> tuple[str, ...]:
+    """The columns that are read, in the order of the table."""
+    row_number = (ROW_NUMBER,) if ROW_NUMBER in header else ()
+    return ("frame", *row_number, *LABELS)
 
 
 def _sorted_table(
@@ -124,7 +135,7 @@ def _header(path: Path, study: str) -> dict[str, str]:
         )
         raise LabelError(
             f"the labels of study {study} have no column '{missing[0]}'{hint}",
-            "a label file has the columns frame, index and the 17 labels, separated by commas",
+            "a label file has the columns frame and the 17 labels, separated by commas",
         )
     return header
 
@@ -143,7 +154,7 @@ def _first_wrong_cell(path: Path, study: str, header: dict[str, str]) -> LabelEr
             f"the labels of study {study} are not a table ({str(error).splitlines()[0]})",
             "check that every row has as many cells as the header",
         )
-    for name in NEEDED_COLUMNS:
+    for name in _columns_of(header):
         cell = pl.col(header[name]).str.strip_chars().cast(pl.Float64, strict=False)
         if name in LABELS:
             valid, remedy = cell.is_in([0.0, 1.0]), "label cells are 0 or 1"

@@ -55,9 +55,9 @@ class TableStudy:
             f"put them into a folder '{self.id}' beside the table, or add a column 'file'",
         )
 
-    def labelled_frames(self) -> LabelledFrames:
+    def labelled_frames(self, pictures: Study | None = None) -> LabelledFrames:
         order = np.argsort(self.frames)
-        missing = np.setdiff1d(self.frames, self.open().numbers)
+        missing = np.setdiff1d(self.frames, (pictures or self.open()).numbers)
         if missing.size:
             raise LabelError(
                 f"study {self.id} has no picture of frame {missing[0]}"

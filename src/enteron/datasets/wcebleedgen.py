@@ -44,7 +44,7 @@ class Block:
     def open(self) -> Study:
         return PictureStudy(self.id, self.numbers, self.files)
 
-    def labelled_frames(self) -> LabelledFrames:
+    def labelled_frames(self, pictures: Study | None = None) -> LabelledFrames:
         unknown = FrameLabels.unknown(len(self.numbers))
         present, known = unknown.present.copy(), unknown.known.copy()
         known[:, COLUMN[LABEL]] = True

@@ -5,7 +5,7 @@ a table. `summarise` turns it into the dictionary that `enteron evaluate --json`
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from statistics import median
@@ -72,6 +72,27 @@ class StudyBootstrap:
         defined = ~np.isnan(values)
         return self.ratio(np.where(defined, values, 0.0), defined)
 
+    def interval(
+        self, statistic: Callable[[NDArray[np.int64]], NDArray[np.float64]]
+    ) -> Interval | None:
+        """Interval of any statistic; None for a single study, or where it is never defined.
+
+        `statistic` takes (resamples, studies) how often each study was drawn, and returns
+        (resamples,) values, NaN where it is not defined.
+        """
+        if self.studies < 2:
+            return None
+        times_drawn = np.stack([np.bincount(row, minlength=self.studies) for row in self._drawn])
+        values = statistic(times_drawn)
+        return self._quantiles(values[~np.isnan(values)])
+
+    def _quantiles(self, values: NDArray[np.floating]) -> Interval | None:
+        if values.size == 0:
+            return None
+        tail = (1 - self.level) / 2
+        low, high = np.quantile(values, (tail, 1 - tail))
+        return float(low), float(high)
+
     def ratio(
         self, numerator: NDArray[np.generic], denominator: NDArray[np.generic]
     ) -> Interval | None:
@@ -80,12 +101,7 @@ class StudyBootstrap:
             return None
         denominators = denominator[self._drawn].sum(axis=1, dtype=np.float64)
         numerators = numerator[self._drawn].sum(axis=1, dtype=np.float64)
-        ratios = numerators[denominators > 0] / denominators[denominators > 0]
-        if ratios.size == 0:
-            return None
-        tail = (1 - self.level) / 2
-        low, high = np.quantile(ratios, (tail, 1 - tail))
-        return float(low), float(high)
+        return self._quantiles(numerators[denominators > 0] / denominators[denominators > 0])
 
 
 # ---- The result

@@ -39,6 +39,15 @@ class SamplerOptions(Options):
     """True: with replacement, frames of rare labels more often (decision 15). False: a shuffle."""
     samples: int | None = Field(default=None, ge=1)
     """Draws per epoch; None: as many as there are samples."""
+    shares: tuple[float, ...] | None = None
+    """How often each of several data roots is drawn, relative to the others, in the order in which
+    they are given; None: in proportion to their samples."""
+
+    @model_validator(mode="after")
+    def _check_shares(self) -> Self:
+        if self.shares is not None and not all(0 < share < float("inf") for share in self.shares):
+            raise ValueError("shares are numbers above 0")
+        return self
 
 
 class AugmentationOptions(Options):
