@@ -187,3 +187,18 @@ def test_events_give_back_the_rows_they_came_from(codes, step):
     ]
     for segment, following in pairwise(in_rows):
         assert segment.labels != following.labels
+
+
+def test_index_is_optional(tmp_path):
+    """Only `frame` is needed; rows are then numbered in the order of their frames."""
+    columns = [name for name in GALAR_COLUMNS if name != "index"]
+    path = write_labels(tmp_path / "1.csv", ROWS, step=5, first=20, columns=columns)
+    table = read_label_table(path)
+    np.testing.assert_array_equal(table.values, ROWS)
+    assert table.index.tolist() == list(range(len(ROWS)))
+    assert table.axis.frames[0] == 100
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join([lines[0], *reversed(lines[1:])]) + "\n")
+    backwards = read_label_table(path)
+    np.testing.assert_array_equal(backwards.values, ROWS)
+    assert backwards.index.tolist() == list(range(len(ROWS)))

@@ -1,6 +1,7 @@
 """The part of `enteron evaluate` that compares scores of frames with their labels."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,9 +12,7 @@ from enteron.types import Layout
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from enteron.metrics.frame_evaluation import FrameEvaluation, LabelFigures
-
-_TITLES = {"auc": "AUC", "ap": "AP", "sensitivity": "sensitivity"}
+    from enteron.metrics.frame_evaluation import Figure, FrameEvaluation, Name
 
 
 def is_frame_truth(truth: Path) -> bool:
@@ -70,27 +69,26 @@ def _print_evaluation(evaluation: "FrameEvaluation") -> None:
 def _figure_table(evaluation: "FrameEvaluation", *, pooled: bool) -> "Table":
     from enteron.cli.console import table, with_interval
     from enteron.errors import quantity
+    from enteron.metrics.frame_evaluation import NAMES
 
     studies = quantity(len(evaluation.studies), "study", "studies")
     kind = "pooled over all frames" if pooled else "mean over studies"
-    names = [*_TITLES.values()]
-    names[-1] += f" at specificity {evaluation.specificity:g}"
-    result = table(f"Frames, {kind} · {studies}", "label", *names, "studies")
+    sensitivity = f"sensitivity at specificity {evaluation.specificity:g}"
+    result = table(f"Frames, {kind} · {studies}", "label", "AUC", "AP", sensitivity, "studies")
 
-    def add(title: str, row: "dict[str, LabelFigures] | LabelFigures", compared: str) -> None:
-        figures = evaluation.macro if isinstance(row, dict) else row.figures
-        cells = [
-            with_interval(figures[name].pooled, figures[name].pooled_interval)
+    def cells(figures: "Mapping[Name, Figure]") -> list[str]:
+        return [
+            with_interval(figure.pooled, figure.pooled_interval)
             if pooled
-            else with_interval(figures[name].mean, figures[name].mean_interval)
-            for name in ("auc", "ap", "sensitivity")
+            else with_interval(figure.mean, figure.mean_interval)
+            for figure in (figures[name] for name in NAMES)
         ]
-        result.add_row(title, *cells, compared, style="bold" if isinstance(row, dict) else "")
 
     for label, row in evaluation.labels.items():
         if row.present and row.absent and (pooled or row.compared):
-            add(label, row, str(row.studies if pooled else row.compared))
-    add("mean of these labels", {}, "")
+            count = row.studies if pooled else row.compared
+            result.add_row(label, *cells(row.figures), str(count))
+    result.add_row("mean of these labels", *cells(evaluation.macro), "", style="bold")
     return result
 
 

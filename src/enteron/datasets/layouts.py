@@ -23,8 +23,9 @@ _BLOCKS_NOTE: Final = (
 )
 
 
-def open_dataset(root: Path, layout: Layout | None = None) -> Dataset:
+def open_dataset(root: Path | str, layout: Layout | None = None) -> Dataset:
     """Open labelled studies; without a layout it is found by what the root holds."""
+    root = Path(root)
     if layout is None:
         layout, reason = find_layout(root)
     else:

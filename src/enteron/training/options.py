@@ -25,6 +25,9 @@ class DataOptions(Options):
     neighbours, whatever the stride."""
     validation: float = Field(default=0.15, gt=0, lt=1)
     """Share of the studies that validate, if no split file is given."""
+    stratified: bool = True
+    """Whether studies change sides where a label that two studies show would be missing from
+    training or validation; a split that lacks nothing stays as the seed makes it."""
     keep_squares: bool = False
     """Whether the full regime stores resized images beside the features (150 kB each at 224
     pixels), so that no image is decoded twice."""

@@ -86,7 +86,7 @@ def make_plan(request: TrainingRequest, progress: Progress) -> TrainingPlan:
         split = choose_split(sources, request.options, request.split)
     _require_members(split, studies, is_given=request.split is not None)
     samples = _read_samples(sources, split, request.options.data.stride, progress)
-    if not resumed and request.split is None:
+    if not resumed and request.split is None and request.options.data.stratified:
         split = _stratified(split, sources, samples)
     train, val = (_by_source(samples, side, sources) for side in (split.train, split.val))
     if request.options.sampler.shares is not None:
