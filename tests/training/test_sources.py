@@ -243,6 +243,19 @@ def test_a_label_that_is_never_known_is_never_emitted():
     assert fitted.likelihood.thresholds["colon"] is not None
 
 
+def test_a_label_that_is_known_only_where_it_is_present_has_no_threshold():
+    study = labelled(2)
+    known = np.ones_like(study.truth)
+    known[:, COLUMN["blood"]] = study.truth[:, COLUMN["blood"]]
+    fitted = fit_calibration([LabelledStudy(study.scores, study.truth, known)])
+    assert fitted.likelihood.thresholds["blood"] is None
+    # A complete study that shows a region from end to end keeps its threshold.
+    always = study.truth.copy()
+    always[:, COLUMN["colon"]] = True
+    complete = fit_calibration([LabelledStudy(study.scores, always)])
+    assert complete.likelihood.thresholds["colon"] == 0.01
+
+
 def test_events_are_fitted_on_complete_studies_only():
     complete, partial = [labelled(n) for n in (1, 2)], labelled(3, hide=0.3)
     priors = load_priors()

@@ -95,7 +95,8 @@ def _show(report: "CalibrationReport", model: str) -> None:
         out.print(
             f"Temperature {likelihood.temperature:.2f}; calibration error "
             f"{likelihood.before.ece:.3f} before, {likelihood.after.ece:.3f} after. "
-            "A dash: never emitted, since no frame showed it."
+            "A dash: never emitted, since no frame showed it"
+            f"{', or none is known not to' if is_partial else ''}."
         )
     if is_partial:
         out.print(

@@ -249,7 +249,8 @@ def fit_thresholds(
 ) -> dict[str, float | None]:
     """Each label's threshold with the best F1 on calibrated scores (decision 21).
 
-    Landmarks are not let below 0.55. None for a label without positives: never emitted.
+    Landmarks are not let below 0.55. None for a label without positives: never emitted. None also
+    for one that is unknown wherever it is not present: the lowest threshold would look perfect.
     """
     # (17, 2, grid + 1): rows below the first threshold, between two, and at or above the last
     size = THRESHOLD_GRID.size + 1
@@ -263,7 +264,8 @@ def fit_thresholds(
     first = np.arange(1, size)
     thresholds: dict[str, float | None] = {}
     for column, label in enumerate(LABELS):
-        if not counts[column, 1].any():
+        is_partial = any(not study.labels.known[:, column].all() for study in studies)
+        if not counts[column, 1].any() or (is_partial and not counts[column, 0].any()):
             thresholds[label] = None
             continue
         f1 = _f1_from(counts[column], first)

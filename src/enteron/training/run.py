@@ -161,6 +161,15 @@ def _report_data(
             f"No training frame shows {', '.join(missing)}: the model cannot learn "
             f"{'it' if len(missing) == 1 else 'them'}."
         )
+    absent = samples.labels.known_counts - samples.counts
+    shown_only = (samples.counts > 0) & (absent == 0)
+    always = [label for label, only in zip(LABELS, shown_only, strict=True) if only]
+    if always and not samples.labels.is_complete:
+        progress.message(
+            f"Warning: no training frame is known not to show {', '.join(always)}: the model "
+            "cannot learn the difference. Add data in which "
+            f"{'it is' if len(always) == 1 else 'they are'} absent."
+        )
     _report_labels_without_validation(samples, val.samples, progress)
     rarest = int(np.where(samples.counts > 0, samples.counts, len(samples) + 1).argmin())
     progress.message(
