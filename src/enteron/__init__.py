@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from enteron.calibration import Calibration
+    from enteron.datasets.layouts import open_dataset
     from enteron.decoding import DecodedEvent, DecodeOptions
     from enteron.folders.model import load_model
     from enteron.folders.reading import Reading
     from enteron.folders.reading import load_reading as load
     from enteron.metrics.evaluation import Evaluation
+    from enteron.metrics.frame_evaluation import FrameEvaluation
     from enteron.priors import Priors
     from enteron.reading import Reader, ReadOptions, read, read_all
     from enteron.types import Annotation, Event, Scores
@@ -34,8 +36,10 @@ __all__ = [
     "__version__",
     "decode",
     "evaluate",
+    "evaluate_frames",
     "load",
     "load_model",
+    "open_dataset",
     "read",
     "read_all",
 ]
@@ -53,6 +57,7 @@ _LAZY = {
     "Scores": ("enteron.types", "Scores"),
     "load": ("enteron.folders.reading", "load_reading"),
     "load_model": ("enteron.folders.model", "load_model"),
+    "open_dataset": ("enteron.datasets.layouts", "open_dataset"),
     "read": ("enteron.reading", "read"),
     "read_all": ("enteron.reading", "read_all"),
 }
@@ -138,3 +143,27 @@ def evaluate(
         prediction = [prediction.annotation]
     options = EvaluationOptions(rate=rate, only_predicted=only_predicted)
     return compare(annotations, prediction, options, rates=rates)
+
+
+def evaluate_frames(
+    truth: Path | str,
+    scores: Path | str,
+    *,
+    specificity: float = 0.9,
+    only_predicted: bool = False,
+) -> "FrameEvaluation":
+    """Compare scores of frames with their labels: AUC, AP and sensitivity over studies.
+
+    `truth` is a labelled dataset of any layout, `scores` a file of scores, a reading, or a folder
+    of either. Unknown labels are left out and counted.
+    """
+    from enteron.datasets.layouts import read_frame_truth
+    from enteron.folders.frame_scores import read_frame_scores
+    from enteron.metrics.frame_evaluation import evaluate_frames as compare
+
+    return compare(
+        read_frame_truth(Path(truth)),
+        read_frame_scores(Path(scores)),
+        specificity=specificity,
+        only_predicted=only_predicted,
+    )

@@ -215,3 +215,18 @@ def test_hostile_tables_are_refused_in_one_sentence(tmp_path, content, said):
         read_label_table(tmp_path / "9.csv")
     assert said in str(refused.value)
     assert len(str(refused.value)) < 300
+
+
+def test_index_is_optional(tmp_path):
+    """Only `frame` is needed; rows are then numbered in the order of their frames."""
+    columns = [name for name in GALAR_COLUMNS if name != "index"]
+    path = write_labels(tmp_path / "1.csv", ROWS, step=5, first=20, columns=columns)
+    table = read_label_table(path)
+    np.testing.assert_array_equal(table.values, ROWS)
+    assert table.index.tolist() == list(range(len(ROWS)))
+    assert table.axis.frames[0] == 100
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join([lines[0], *reversed(lines[1:])]) + "\n")
+    backwards = read_label_table(path)
+    np.testing.assert_array_equal(backwards.values, ROWS)
+    assert backwards.index.tolist() == list(range(len(ROWS)))

@@ -10,12 +10,23 @@ if TYPE_CHECKING:
     from enteron.fitting.calibrate import CalibrationReport
 
 
+_EVENTS_UNFITTED = (
+    ": there is none here, so that `transit` keeps its defaults, and `clinical` and `challenge` "
+    "cannot be used"
+)
+
+
 def calibrate(
     model: Annotated[
         Path, typer.Argument(help="Model folder, as `enteron train` makes it.", readable=False)
     ],
     data: Annotated[
-        Path, typer.Argument(help="Data root with the studies to calibrate on.", readable=False)
+        list[Path],
+        typer.Argument(
+            help="Data roots with the studies to calibrate on; those of the training, as they were "
+            "given there.",
+            readable=False,
+        ),
     ],
     split: Annotated[
         str, typer.Option(help="Part of the model's split: val, train, test, or all of the root.")
@@ -77,12 +88,15 @@ def calibrate(
 
 def _show(report: "CalibrationReport", model: str) -> None:
     from enteron.cli.console import console, markup, number, table
+    from enteron.errors import quantity
 
     calibration = report.calibration
     likelihood = calibration.likelihood
+    is_partial = any(report.unknown.values())
     thresholds = table(
         f"Calibrated on {calibration.studies} studies, {calibration.rows:,} frames",
         "label", "threshold", "paper's", "frames that show it",
+        *(["frames that say nothing about it"] if is_partial else []),
     )  # fmt: skip
     for label, threshold in likelihood.thresholds.items():
         thresholds.add_row(
@@ -90,6 +104,7 @@ def _show(report: "CalibrationReport", model: str) -> None:
             number(threshold, 2),
             number(calibration.paper.thresholds[label], 2),
             f"{report.support[label]:,}",
+            *([f"{report.unknown[label]:,}"] if is_partial else []),
         )
     out = console()
     out.print(thresholds)
@@ -97,7 +112,8 @@ def _show(report: "CalibrationReport", model: str) -> None:
         out.print(
             f"Temperature {likelihood.temperature:.2f}; calibration error "
             f"{likelihood.before.ece:.3f} before, {likelihood.after.ece:.3f} after. "
-            "A dash: never emitted, since no frame showed it."
+            "A dash: never emitted, since no frame showed it"
+            f"{', or none is known not to' if is_partial else ''}."
         )
     if calibration.training_studies:
         out.print(
@@ -106,7 +122,14 @@ def _show(report: "CalibrationReport", model: str) -> None:
         )
     show_reliability(calibration)
     show_promise(calibration)
-    if not calibration.silence:
+    if is_partial:
+        out.print(
+            f"[yellow]Note:[/yellow] {calibration.studies - report.event_studies} of "
+            f"{quantity(calibration.studies, 'study', 'studies')} have labels that are unknown and "
+            "calibrate frames only; rules of events and of silence need studies that are labelled "
+            f"from end to end{_EVENTS_UNFITTED if report.event_studies == 0 else ''}."
+        )
+    if not calibration.silence and report.event_studies:
         out.print(
             "[yellow]Note:[/yellow] the rule of silence cannot be fitted on a single study: "
             "`--preset challenge` needs a calibration on two or more."

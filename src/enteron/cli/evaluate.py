@@ -18,12 +18,17 @@ if TYPE_CHECKING:
 
 def evaluate(
     truth: Annotated[
-        Path, typer.Argument(help="Official JSON, or a folder of Galar labels.", readable=False)
+        Path,
+        typer.Argument(
+            help="Official JSON, or a folder of Galar labels; for frames a labelled dataset.",
+            readable=False,
+        ),
     ],
     prediction: Annotated[
         Path,
         typer.Argument(
-            help="Official JSON, a reading, a folder of readings, or a reading's events.json.",
+            help="Official JSON, a reading, a folder of readings, or a reading's events.json; for "
+            "frames scores in parquet or CSV, or readings.",
             readable=False,
         ),
     ],
@@ -53,13 +58,36 @@ def evaluate(
         bool,
         typer.Option("--only-predicted", help="Score only the studies that the prediction has."),
     ] = False,
+    frames: Annotated[
+        bool,
+        typer.Option(
+            "--frames", help="Evaluate scores of frames, not events, also with Galar's labels."
+        ),
+    ] = False,
+    specificity: Annotated[
+        float, typer.Option(help="Specificity at which the sensitivity of frames is given.")
+    ] = 0.9,
 ) -> None:
     """Score predicted events: the official mAP, and what it does not show.
 
     A lesion is found when a picture that is shown lies in it: the frame that represents an event,
     or one of the most suspicious frames of a reading.
-    Example: [bold]enteron evaluate truth.json prediction.json[/bold]
+    Where the truth labels single frames (Kvasir-Capsule, WCEBleedGen, a table of your own), scores
+    of frames are evaluated: AUC, AP and sensitivity per label, over studies. Example:
+    [bold]enteron evaluate truth.json prediction.json[/bold], or
+    [bold]enteron evaluate kvasir-capsule readings[/bold]
     """
+    from enteron.cli.evaluate_frames import is_frame_truth, report_frames
+
+    if frames or is_frame_truth(truth):
+        report_frames(
+            truth,
+            prediction,
+            specificity=specificity,
+            only_predicted=only_predicted,
+            as_json=as_json,
+        )
+        return
     from enteron.datasets.submission import read_truth
     from enteron.files import json_text
     from enteron.folders.predictions import read_predictions

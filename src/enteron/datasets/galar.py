@@ -15,6 +15,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from enteron.datasets.csv_table import read_csv_table
+from enteron.datasets.dataset import Box, LabelledFrames
 from enteron.datasets.label_table import (
     Join,
     LabelTable,
@@ -39,6 +40,7 @@ from enteron.study.ignored import Ignored
 from enteron.study.naming import study_name
 from enteron.study.search import ignore_files, search
 from enteron.study.study import Study
+from enteron.types import FrameLabels
 
 FRAME_FILE = "frame_file"  # first column of the challenge's test files
 
@@ -162,12 +164,26 @@ class Entry:
             )
         return read_label_table(self.labels, study=self.id, updated=self.updated)
 
-    def join(self) -> Join:
+    def join(self, pictures: Study | None = None) -> Join:
         """Join labels with images on the frame number; refused when they do not fit."""
-        table, images = self.table(), self.open().numbers
+        table, images = self.table(), (pictures or self.open()).numbers
         join = join_labels(table, images)
         require_fit(join, table, images)
         return join
+
+    @property
+    def device(self) -> str | None:
+        """The capsule system, as `metadata.csv` names it."""
+        return None if self.metadata is None else self.metadata.system
+
+    def labelled_frames(self, pictures: Study | None = None) -> LabelledFrames:
+        """The joined labels, all of them known."""
+        join = self.join(pictures)
+        return LabelledFrames(join.frames, FrameLabels.complete(join.values))
+
+    def boxes(self) -> tuple[Box, ...]:
+        """None: Galar has no boxes."""
+        return ()
 
 
 class Catalogue(dict[str, Entry]):

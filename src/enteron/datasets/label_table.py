@@ -4,6 +4,7 @@ A label file is a CSV per study with one row per stored frame.
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +20,8 @@ from enteron.types import Annotation, FrameAxis, Segment, Unit
 
 # The files have more columns: `section` (text), technical ones in six studies, labels outside the
 # 17. Their order differs too. So columns are taken by name, and others are ignored.
-NEEDED_COLUMNS = ("frame", "index", *LABELS)
+NEEDED_COLUMNS = ("frame", *LABELS)
+ROW_NUMBER = "index"  # optional: without it rows are numbered in the order of their frames
 
 # Galar's own files reach more than 99 %. A join on the wrong column reaches about 20 %.
 REQUIRED_COVERAGE = 0.99
@@ -56,19 +58,28 @@ def read_label_table(path: Path, *, study: str | None = None, updated: bool = Fa
     """Read a label file by column name; a label's cell must be 0 or 1."""
     study = path.stem if study is None else study
     file = _read_file(path, study)
-    table = file.floats(NEEDED_COLUMNS)
+    table = file.floats(_columns_of(file.header))
     if table is None:
         raise _first_wrong_cell(file, study)
     if table.height == 0:
         raise LabelError(
             f"the labels of study {study} have no rows", "copy the file again from its source"
         )
+    if ROW_NUMBER not in file.header:
+        row_numbers = pl.Series(ROW_NUMBER, np.argsort(np.argsort(table["frame"], kind="stable")))
+        table = table.insert_column(1, row_numbers.cast(pl.Float64))
     cells = table.to_numpy()  # (rows, 2 + 17) float64; an empty cell is NaN
     numbers, labels = cells[:, :2], cells[:, 2:]
     valid_numbers = (numbers >= 0) & (numbers <= MAX_NUMBER) & (numbers == np.floor(numbers))
     if not (valid_numbers.all() and ((labels == 0) | (labels == 1)).all()):
         raise _first_wrong_cell(file, study)
     return _sorted_table(study, numbers.astype(np.int64), labels.astype(np.bool_), updated)
+
+
+def _columns_of(header: Sequence[str]) -> tuple[str, ...]:
+    """The columns that are read, in the order of the table."""
+    row_number = (ROW_NUMBER,) if ROW_NUMBER in header else ()
+    return ("frame", *row_number, *LABELS)
 
 
 def _sorted_table(
@@ -108,15 +119,16 @@ def _read_file(path: Path, study: str) -> CsvTable:
         hint = " (it is separated by semicolons, as the test set's files are)" if semicolons else ""
         raise LabelError(
             f"{source} have no column '{missing[0]}'{hint}",
-            "a label file has the columns frame, index and the 17 labels, separated by commas",
+            "a label file has the columns frame and the 17 labels, separated by commas",
         )
     return file
 
 
 def _first_wrong_cell(file: CsvTable, study: str) -> LabelError:
     """Find the cell that the fast reader refused, to name its row and column."""
-    text = file.text(NEEDED_COLUMNS)
-    for name in NEEDED_COLUMNS:
+    names = _columns_of(file.header)
+    text = file.text(names)
+    for name in names:
         cell = pl.col(name).str.strip_chars().cast(pl.Float64, strict=False)
         if name in LABELS:
             valid, remedy = cell.is_in([0.0, 1.0]), "label cells are 0 or 1"

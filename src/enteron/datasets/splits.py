@@ -2,9 +2,12 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
 
 from enteron.errors import LabelError, nearest, shown
 from enteron.files import RECORD_LIMIT, read_json_object, write_json
@@ -72,6 +75,70 @@ def seeded_split(
         *(tuple(sorted(part, key=natural_key)) for part in parts),
         rule=f"seeded {seed}, validation {val:g}, test {test:g}",
     )
+
+
+def stratified_split(
+    split: Split, shows: Mapping[str, NDArray[np.bool_]], *, largest_val: float = 1 / 3
+) -> Split:
+    """The split, changed only where a label would be missing on one side.
+
+    `shows`: for every study that trains or validates, (labels,) which labels it shows. A label that
+    two studies or more show should have one on each side. Studies of the two sides are swapped, or
+    moved to validation while it has at most the share `largest_val` of them, as long as that brings
+    a label to a side that lacks it. A split that lacks nothing stays as it is.
+    """
+    train, val = list(split.train), list(split.val)
+    if not val:
+        return split
+    total = len(train) + len(val)
+    studies_showing = np.sum([shows[study] for study in (*train, *val)], axis=0)
+    relevant = studies_showing >= 2
+
+    def missing(train: Sequence[str], val: Sequence[str]) -> int:
+        sides = [np.any([shows[study] for study in side], axis=0) for side in (train, val)]
+        return int((relevant & ~(sides[0] & sides[1])).sum())
+
+    changes = 0
+    while (now := missing(train, val)) > 0:
+        candidates = [
+            ([*(t for t in train if t != away), back], [*(v for v in val if v != back), away])
+            for back in val
+            for away in train
+        ]
+        if len(train) > 1 and len(val) + 1 <= largest_val * total:
+            candidates += [([t for t in train if t != away], [*val, away]) for away in train]
+        best = min(candidates, key=lambda sides: missing(*sides), default=None)
+        if best is None or missing(*best) >= now:
+            break
+        train, val = best
+        changes += 1
+    if not changes:
+        return split
+    return Split(
+        tuple(sorted(train, key=natural_key)),
+        tuple(sorted(val, key=natural_key)),
+        split.test,
+        rule=f"{split.rule}, stratified by label ({changes} changes)",
+    )
+
+
+def joined_split(splits: Mapping[str, Split]) -> Split:
+    """One split of several sources, whose study ids get the source's name in front."""
+    parts = [
+        tuple(
+            source_study(name, study)
+            for name, split in splits.items()
+            for study in split.part(part)
+        )
+        for part in PARTS
+    ]
+    rules = "; ".join(dict.fromkeys(split.rule for split in splits.values()))
+    return Split(*parts, rule=f"within each source: {rules}")
+
+
+def source_study(source: str, study: str) -> str:
+    """A study's id among those of several sources."""
+    return f"{source}.{study}"
 
 
 def _rank(seed: int, study: str) -> str:

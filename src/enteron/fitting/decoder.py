@@ -36,7 +36,7 @@ from enteron.fitting.events import (
     sum_curves,
     within_budget,
 )
-from enteron.fitting.frames import LabelledStudy, fit_calibration
+from enteron.fitting.frames import LabelledStudy, complete_studies, fit_calibration
 from enteron.labels import COLUMN, FINDINGS, LABELS, REGIONS
 from enteron.metrics.official import flatten, temporal_scores
 from enteron.options import Options
@@ -73,12 +73,18 @@ def fit_decoder(
 ) -> Calibration:
     """Calibration of frames, kappa, rules for findings, and the statistics of silence.
 
+    Studies with unknown labels take part in the calibration of frames only.
+
     Silence needs predictions for studies that the rules were not fitted on: they come from folds
     within `studies`. Temperature, biases, kappa and `low` are shared by the folds: some twenty
     numbers from a million rows.
     """
     options = FitOptions() if options is None else options
     frames = fit_calibration(studies)
+    # Events need whole sequences of labels. Without any such study nothing is fitted about them.
+    studies = complete_studies(studies)
+    if not studies:
+        return frames
     kappa = choose_kappa(studies, frames, priors, options.kappas)
     calibration = _extended(frames, kappa=kappa, budget=options.budget)
     columns = [finding_columns(study, calibration, priors, options) for study in studies]

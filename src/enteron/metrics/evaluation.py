@@ -69,6 +69,20 @@ class StudyBootstrap:
         defined = ~np.isnan(values)
         return self.ratio(np.where(defined, values, 0.0), defined)
 
+    def interval(
+        self, statistic: Callable[[NDArray[np.int64]], NDArray[np.float64]]
+    ) -> Interval | None:
+        """Interval of any statistic; None for a single study, or where it is never defined.
+
+        `statistic` takes (resamples, studies) how often each study was drawn, and returns
+        (resamples,) values, NaN where it is not defined.
+        """
+        if self.studies < 2:
+            return None
+        times_drawn = np.stack([np.bincount(row, minlength=self.studies) for row in self._drawn])
+        values = statistic(times_drawn)
+        return self._quantiles(values)
+
     def ratio(
         self, numerator: NDArray[np.generic], denominator: NDArray[np.generic]
     ) -> Interval | None:
@@ -77,7 +91,7 @@ class StudyBootstrap:
             return None
         denominators = denominator[self._drawn].sum(axis=1, dtype=np.float64)
         numerators = numerator[self._drawn].sum(axis=1, dtype=np.float64)
-        return self._spread(
+        return self._quantiles(
             np.where(denominators > 0, numerators / np.maximum(denominators, 1e-300), np.nan)
         )
 
@@ -107,9 +121,9 @@ class StudyBootstrap:
         """Interval of a function of sums over studies; `table` is (studies, columns)."""
         if self.studies < 2:
             return None
-        return self._spread(function(table[self._drawn].sum(axis=1)))
+        return self._quantiles(function(table[self._drawn].sum(axis=1)))
 
-    def _spread(self, values: NDArray[np.float64]) -> Interval | None:
+    def _quantiles(self, values: NDArray[np.float64]) -> Interval | None:
         """The interval of resampled values, where they are defined."""
         defined = values[~np.isnan(values)]
         if defined.size == 0:

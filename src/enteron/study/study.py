@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from types import TracebackType
-from typing import ClassVar, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -211,7 +211,7 @@ class Study(ABC):
         self._record_unreadable(frame)
         return frame
 
-    random_access: ClassVar[bool] = False
+    random_access: bool = False
     """Whether any frame is as cheap to read as the next, also from several threads at once."""
 
     def files(self, rows: slice = slice(None)) -> list[str]:

@@ -51,8 +51,8 @@ from enteron.training.plan import (
     mark_started,
     require_new_folder,
 )
-from enteron.training.results import EpochRecord, calibrated_results
-from enteron.training.sampling import Samples, StudySamples, oversampling, sample_weights
+from enteron.training.results import EpochRecord, ValidationMetrics, calibrated_results
+from enteron.training.sampling import Samples, StudySamples, draw_weights, oversampling
 
 _TRAINED_PARTS: dict[Regime, str] = {
     "full": "backbone and head",
@@ -192,11 +192,32 @@ def _report_data(
             f"No training frame shows {', '.join(missing)}: the model cannot learn "
             f"{'it' if len(missing) == 1 else 'them'}."
         )
+    absent = samples.labels.known_counts - samples.counts
+    shown_only = (samples.counts > 0) & (absent == 0)
+    always = [label for label, only in zip(LABELS, shown_only, strict=True) if only]
+    if always and not samples.labels.is_complete:
+        progress.message(
+            f"Warning: no training frame is known not to show {', '.join(always)}: the model "
+            "cannot learn the difference. Add data in which "
+            f"{'it is' if len(always) == 1 else 'they are'} absent."
+        )
+    _report_labels_without_validation(samples, val.samples, progress)
     rarest = int(np.where(samples.counts > 0, samples.counts, len(samples) + 1).argmin())
     progress.message(
         f"Rarest label: {LABELS[rarest]}, {_counted(int(samples.counts[rarest]), 'frame')}, drawn "
         f"{_oversampling(plan.request.options, samples)[rarest]:.1f} times as often as in the data."
     )
+
+
+def _report_labels_without_validation(train: Samples, val: Samples, progress: Progress) -> None:
+    """Warn of labels that no validation frame shows: calibration will switch them off."""
+    for label, training, validating in zip(LABELS, train.counts, val.counts, strict=True):
+        if training and not validating:
+            progress.message(
+                f"Warning: {label}: {_counted(int(training), 'training frame')}, none in "
+                "validation: it will never be reported. Label it in another study, or give a split "
+                "that has it on both sides."
+            )
 
 
 def _report_compute(
@@ -242,9 +263,21 @@ def _write_model_folder(
         training_studies=fingerprints,
         training=_summary(plan, result, train, val),
         frames_by_label={label: int(count) for label, count in counts},
-        results={n.replace("_", " "): v for n, v in result.best.figures.model_dump().items()},
+        results=_results(result.best),
     )
     mark_finished(out, options)
+
+
+def _results(best: EpochRecord) -> dict[str, float]:
+    """The metrics of the best epoch, over all validation frames and by source."""
+    results = {n.replace("_", " "): v for n, v in _defined(best.figures).items()}
+    for source, figures in best.sources.items():
+        results |= {f"{source}: {n.replace('_', ' ')}": v for n, v in _defined(figures).items()}
+    return results
+
+
+def _defined(figures: ValidationMetrics) -> dict[str, float]:
+    return figures.model_dump(exclude_none=True)
 
 
 def _summary(
@@ -255,10 +288,12 @@ def _summary(
     return {
         "studies": len(plan.split.train),
         "frames": len(train.samples),
+        "data": _data_titles(plan, train),
         "devices": _devices(plan),
         "validation studies": len(plan.split.val),
         "validation frames": len(val.samples),
         "unreadable frames left out": result.unreadable,
+        **_unknown_share(train),
         "trained": _TRAINED_PARTS[options.regime],
         "epochs": len(result.history.epochs),
         "best epoch": result.best.epoch,
@@ -266,12 +301,58 @@ def _summary(
     }
 
 
+def _data_titles(plan: TrainingPlan, train: BatchSource) -> str:
+    """The datasets with their training studies and frames; never the names of their folders."""
+    if len(plan.sources) == 1:
+        return plan.sources[0].title
+    return ", ".join(
+        f"{source} ({_counted(int(facts[0]), 'study')}, {facts[1]} frames, drawn {facts[2]})"
+        for source, facts in _source_facts(plan, train, None).items()
+    )
+
+
+def _unknown_share(train: BatchSource) -> dict[str, str]:
+    labels = train.samples.labels
+    if labels.is_complete:
+        return {}
+    return {
+        "labels unknown": f"{100 * (1 - labels.known.mean()):.0f} % of all labels of all frames"
+    }
+
+
+def _source_facts(
+    plan: TrainingPlan, train: BatchSource, val: BatchSource | None
+) -> dict[str, tuple[str, ...]]:
+    """Studies, frames and share of the draws of each source, and what of it validates."""
+    if len(plan.sources) == 1:
+        return {}
+    samples = train.samples
+    weights = draw_weights(samples.labels, plan.request.options.sampler, samples.source_index)
+    facts: dict[str, tuple[str, ...]] = {}
+    for source in (source.title for source in plan.sources):
+        studies, frames = _source_size(samples, source)
+        drawn = frames / len(samples)
+        if weights is not None and source in samples.sources:
+            own = samples.source_index == samples.sources.index(source)
+            drawn = float(weights[own].sum() / weights.sum())
+        row = (str(studies), f"{frames:,}", f"{100 * drawn:.0f} %")
+        if val is not None:
+            studies, frames = _source_size(val.samples, source)
+            row += (str(studies), f"{frames:,}")
+        facts[source] = row
+    return facts
+
+
+def _source_size(samples: Samples, source: str) -> tuple[int, int]:
+    """Studies and frames of a source."""
+    own = [study for study in samples.studies if study.source == source]
+    return len(own), sum(len(study) for study in own)
+
+
 def _devices(plan: TrainingPlan) -> str:
     """The capsules of the training studies with the number of studies of each."""
     entries = (plan.studies[study] for study in plan.split.train)
-    systems = Counter(
-        "unknown" if entry.metadata is None else entry.metadata.system for entry in entries
-    )
+    systems = Counter(entry.device or "unknown" for entry in entries)
     return ", ".join(f"{system} ({count})" for system, count in sorted(systems.items()))
 
 
@@ -298,13 +379,13 @@ def _training_report(
         counts=train.samples.counts,
         oversampling=_oversampling(options, train.samples),
         split=split.hash,
+        source_facts=_source_facts(plan, train, val),
     )
 
 
 def _oversampling(options: TrainingOptions, samples: Samples) -> NDArray[np.float64]:
-    labels = samples.labels
-    weights = sample_weights(labels) if options.sampler.balanced else np.ones(len(labels))
-    return oversampling(labels, weights)
+    weights = draw_weights(samples.labels, options.sampler, samples.source_index)
+    return oversampling(samples.labels, np.ones(len(samples)) if weights is None else weights)
 
 
 def _counted(count: int, noun: str) -> str:
