@@ -52,6 +52,7 @@ def tune(
     """
     from enteron.cli.console import RichProgress
     from enteron.datasets.submission import read_truth
+    from enteron.files import make_folder
     from enteron.fitting.decoder import FitOptions, Fold, cross_validate, fit_decoder
     from enteron.folders.model import CALIBRATION, save_calibration
     from enteron.metrics.evaluation import evaluate, summarise
@@ -74,7 +75,7 @@ def tune(
     else:
         _show(figures, kappas, len(studies), folds)
     if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
+        make_folder(out)
         save_calibration(fit_decoder(studies, chosen_priors, options), out / CALIBRATION)
         if not as_json:
             typer.echo(f"{CALIBRATION}: fitted on all {len(studies)} studies")
