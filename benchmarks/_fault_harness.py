@@ -1,5 +1,6 @@
 """Faults and attacks: a box for one case, commands run in it, and what they did, measured."""
 
+import ctypes
 import os
 import resource
 import shutil
@@ -16,7 +17,6 @@ OUT = "out"  # the folder of a box that commands may write to
 TIMEOUT = 180  # seconds, on a machine that does other things too
 MOST_MEMORY = 2 * 2**30
 _ADDRESS_SPACE = 16 * 2**30  # so that a case that fails does not take the machine with it
-NOBODY = 65534
 
 
 class SkippedError(Exception):
@@ -101,9 +101,9 @@ class Box:
 
     # ---- running commands
 
-    def refuses(self, *arguments: object, says: str = "", user: int | None = None) -> Done:
+    def refuses(self, *arguments: object, says: str = "", powerless: bool = False) -> Done:
         """Run a command that must end with exit code 1 and one sentence that contains `says`."""
-        done = self.run(*arguments, user=user)
+        done = self.run(*arguments, powerless=powerless)
         name = arguments[0]
         if done.code == 0:
             self.outcome.wrong.append(f"{name} accepted it")
@@ -127,9 +127,12 @@ class Box:
         if not condition:
             self.outcome.wrong.append(otherwise)
 
-    def run(self, *arguments: object, user: int | None = None) -> Done:
-        """Run `enteron` and measure it; the caller judges exit code and sentence."""
-        return self.run_all([[str(argument) for argument in arguments]], user=user)[0]
+    def run(self, *arguments: object, powerless: bool = False) -> Done:
+        """Run `enteron` and measure it; the caller judges exit code and sentence.
+
+        A `powerless` command is bound to the permissions of files even when root runs it.
+        """
+        return self.run_all([[str(word) for word in arguments]], powerless=powerless)[0]
 
     def script(self, code: str) -> Done:
         """Run a few lines of Python that call enteron; an EnteronError ends like a command's."""
@@ -139,23 +142,23 @@ class Box:
             + "\n".join(f"    {line}" for line in code.strip().splitlines())
             + "\nexcept Exception as error:\n    failure.fail_with(error, sys.argv[1:])\n"
         )
-        return self._measured([[sys.executable, "-c", program]], None, 0.0)[0]
+        return self._measured([[sys.executable, "-c", program]], False, 0.0)[0]
 
     def run_all(
-        self, commands: Sequence[Sequence[str]], *, user: int | None = None, apart: float = 0.0
+        self, commands: Sequence[Sequence[str]], *, powerless: bool = False, apart: float = 0.0
     ) -> list[Done]:
         """Run commands at the same time, each started `apart` seconds after the one before."""
         lines = [[sys.executable, "-m", "enteron", *command] for command in commands]
-        return self._measured(lines, user, apart)
+        return self._measured(lines, powerless, apart)
 
-    def _measured(self, lines: list[list[str]], user: int | None, apart: float) -> list[Done]:
+    def _measured(self, lines: list[list[str]], powerless: bool, apart: float) -> list[Done]:
         before = self._snapshot()
         start = time.perf_counter()
         children: list[_Child] = []
         for line in lines:
             if children:
                 time.sleep(apart)
-            children.append(_Child(line, self, user))
+            children.append(_Child(line, self, powerless))
         while any(child.is_running() for child in children):
             time.sleep(0.005)
             if time.perf_counter() - start > TIMEOUT:
@@ -199,19 +202,19 @@ class Box:
 class _Child:
     """A running command, its peak memory watched."""
 
-    def __init__(self, line: list[str], box: Box, user: int | None) -> None:
+    def __init__(self, line: list[str], box: Box, powerless: bool) -> None:
         self.peak = 0
         self._own = _peak_memory(os.getpid())
-        self._stdout, self._stderr = tempfile.TemporaryFile(), tempfile.TemporaryFile()
+        # Files, not pipes: nobody reads while the command runs.
+        self._stdout = tempfile.TemporaryFile()  # noqa: SIM115 (closed in `result`)
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115
         self._process = subprocess.Popen(
             line,
             cwd=box.work,
             stdin=subprocess.DEVNULL,
             stdout=self._stdout,
             stderr=self._stderr,
-            preexec_fn=_limit_memory,
-            user=user,
-            group=user,
+            preexec_fn=_drop_power if powerless else _limit_memory,
             env={
                 **os.environ,
                 "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]),
@@ -255,6 +258,15 @@ class _Child:
 
 def _limit_memory() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (_ADDRESS_SPACE, _ADDRESS_SPACE))
+
+
+def _drop_power() -> None:
+    """Take away root's right to ignore permissions, which survives a change of program."""
+    _limit_memory()
+    if os.geteuid() == 0:
+        drop, override, search = 24, 1, 2  # PR_CAPBSET_DROP, CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH
+        for capability in (override, search):
+            ctypes.CDLL(None).prctl(drop, capability, 0, 0, 0)
 
 
 def _peak_memory(process: int) -> int:

@@ -1,7 +1,8 @@
 """Faults and attacks: what happens now, with exit codes, memory, and writes outside of the output.
 
-Every case makes a faulty input in an empty folder and runs commands on it. Exit code 1 when a result
-is silently wrong, a command crashes, writes outside of its output folder, or takes over 2 GB.
+Every case makes a faulty input in an empty folder and runs commands on it. Exit code 1 when a
+result is silently wrong, or when a command crashes, writes outside of its output folder or takes
+more than 2 GB.
 """
 
 import argparse

@@ -4,6 +4,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from enteron.errors import StudyError
+from enteron.files import VIDEO_LIMIT, open_file
 from enteron.study.folder import FrameFolder
 from enteron.study.study import Frame, Study
 
@@ -31,6 +32,7 @@ def open_study(
             f"'{path.name}' is neither a folder of frames nor a video",
             "give a folder, or a file ending in " + ", ".join(VIDEO_SUFFIXES),
         )
+    _require_video_file(path)
     if rate is not None:
         raise StudyError(
             f"'{path.name}' is a video and has its own times", "leave out the frame rate"
@@ -39,3 +41,13 @@ def open_study(
     from enteron.study.video import VideoFile
 
     return VideoFile(path, study_id or path.stem)
+
+
+def _require_video_file(path: Path) -> None:
+    """Refuse pipes, devices and playlists: FFmpeg would wait for them, or open what they name."""
+    remedy = "give the video file itself"
+    with open_file(path, VIDEO_LIMIT, remedy, error=StudyError) as file:
+        head = file.read(512)
+    # Containers begin with sizes and codes, so with bytes that no text has.
+    if head and not any(byte < 9 or 13 < byte < 32 or byte > 126 for byte in head):
+        raise StudyError(f"'{path.name}' is a text file, not a video", remedy)
