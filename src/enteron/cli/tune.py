@@ -59,7 +59,7 @@ def tune(
     from enteron.calibration import FittedFor
     from enteron.cli.console import RichProgress
     from enteron.datasets.submission import read_truth
-    from enteron.files import json_text
+    from enteron.files import json_text, make_folder
     from enteron.fitting.calibrate import save_fitted
     from enteron.fitting.decoder import FitOptions, Fold, cross_validate, fit_decoder
     from enteron.fitting.guarantee import fit_lists, require_enough
@@ -90,7 +90,7 @@ def tune(
     else:
         _show(figures, kappas, len(studies), folds)
     if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
+        make_folder(out)
         fitted_for = FittedFor(
             origin="scores",
             priors=priors_hash(chosen_priors),

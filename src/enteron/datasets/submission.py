@@ -185,7 +185,19 @@ def _listed(names: Iterable[str], most: int = 8) -> str:
 
 
 def _shown(value: Any) -> str:
-    return shorten(json.dumps(value, default=str), 40)
+    return shorten(json.dumps(_clipped(value), default=str), 40)
+
+
+def _clipped(value: Any, levels: int = 3) -> Any:
+    """The beginning of a value: a file may hold millions of them where one is expected."""
+    if isinstance(value, list) and levels:
+        return [_clipped(item, levels - 1) for item in value[:20]]
+    if isinstance(value, dict) and levels:
+        items = islice(value.items(), 20)
+        return {shorten(name): _clipped(item, levels - 1) for name, item in items}
+    if isinstance(value, list | dict):
+        return "…"
+    return value[:50] if isinstance(value, str) else value
 
 
 # ---- Checks of a whole file

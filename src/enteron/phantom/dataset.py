@@ -30,7 +30,15 @@ from enteron.datasets.galar import write_challenge_file, write_label_table, writ
 from enteron.datasets.label_table import LabelTable, truth_events
 from enteron.datasets.submission import write_submission
 from enteron.errors import EnteronError
-from enteron.files import RECORD_LIMIT, read_json, write_json, write_text
+from enteron.files import (
+    RECORD_LIMIT,
+    make_folder,
+    read_json,
+    write_bytes,
+    write_json,
+    write_text,
+    writing,
+)
 from enteron.labels import COLUMN, FINDINGS, LABELS, LANDMARK_BETWEEN, LANDMARKS, REGIONS
 from enteron.locks import LOCK, folder_lock
 from enteron.options import Options
@@ -196,7 +204,7 @@ def make_studies(
     `workers` one process per core.
     """
     if not root.exists():
-        root.mkdir(parents=True, exist_ok=True)
+        make_folder(root)
     with folder_lock(root) if root.is_dir() else nullcontext():
         yield from _make_studies(root, studies, options, workers, priors)
 
@@ -213,9 +221,8 @@ def _make_studies(
     _claim(root, options, priors)
     incomplete = [plan for plan in plans if not _completion_file(root, plan).exists()]
     for plan in incomplete:
-        (root / plan.folder).parent.mkdir(parents=True, exist_ok=True)
-        if not options.video:
-            (root / plan.folder).mkdir(exist_ok=True)
+        folder = root / plan.folder
+        make_folder(folder.parent if options.video else folder)
     by_number = {plan.number: plan for plan in incomplete}
     chunks_left = {plan.number: len(_chunks(plan.number, options)) for plan in incomplete}
     work = (chunk for plan in incomplete for chunk in _chunks(plan.number, options))
@@ -341,7 +348,9 @@ class _Drawing:
             data = encode_png(film.frame(row))
             # Not written atomically, which would take as long as drawing: a study counts as
             # complete only once its labels exist, and those are written last.
-            (folder / plan.image_name(int(plan.table.axis.frames[row]))).write_bytes(data)
+            path = folder / plan.image_name(int(plan.table.axis.frames[row]))
+            with writing(path):
+                path.write_bytes(data)
         return chunk
 
 
@@ -394,7 +403,7 @@ def _end_with_parent() -> None:
 def write_video(path: Path, film: Film, metadata: StudyMetadata) -> None:
     """Write every frame in order; the file gets its name only once it is complete."""
     part = path.with_name(f".{path.name}")
-    with av.open(str(part), "w", format="mp4") as container:
+    with writing(path), av.open(str(part), "w", format="mp4") as container:
         container.metadata["comment"] = metadata.to_comment()
         stream = container.add_stream("libx264", rate=VIDEO_RATE, options=_VIDEO_QUALITY)
         assert isinstance(stream, VideoStream)
@@ -423,9 +432,9 @@ def _complete(root: Path, plan: StudyPlan) -> None:
         names = [plan.image_name(int(frame)) for frame in plan.table.axis.frames]
         write_challenge_file(_completion_file(root, plan), names)
         return
-    (root / "Labels").mkdir(exist_ok=True)
+    make_folder(root / "Labels")
     if plan.is_updated:
-        (root / UPDATED_FOLDER).mkdir(exist_ok=True)
+        make_folder(root / UPDATED_FOLDER)
         corrected = root / UPDATED_FOLDER / f"{plan.id}.csv"
         write_label_table(corrected, plan.table, technical=plan.is_technical)
     original = plan.uncorrected_table if plan.is_updated else plan.table
@@ -521,4 +530,4 @@ def contact_sheet(
 def save_sheet(path: Path, seed: int = 1) -> None:
     """Write the contact sheet as PNG."""
     packed = cv2.imencode(".png", cv2.cvtColor(contact_sheet(seed), cv2.COLOR_RGB2BGR))[1]
-    path.write_bytes(packed.tobytes())
+    write_bytes(path, packed.tobytes())

@@ -4,6 +4,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from enteron.errors import StudyError
+from enteron.files import VIDEO_LIMIT, open_file
 from enteron.ids import require_study_id
 from enteron.study.folder import FrameFolder
 from enteron.study.naming import default_id
@@ -58,9 +59,18 @@ def _require_study(path: Path, rate: Fraction | None) -> None:
             f"'{path.name}' is neither a folder of frames nor a video",
             "give a folder, or a file ending in " + ", ".join(VIDEO_SUFFIXES),
         )
-    if not path.is_file():
-        raise StudyError(f"'{path.name}' is not a regular file", "give a video file")
+    _require_video_file(path)
     if rate is not None:
         raise StudyError(
             f"'{path.name}' is a video and has its own times", "leave out the frame rate"
         )
+
+
+def _require_video_file(path: Path) -> None:
+    """Refuse pipes, devices and playlists: FFmpeg would wait for them, or open what they name."""
+    remedy = "give the video file itself"
+    with open_file(path, VIDEO_LIMIT, remedy, error=StudyError) as file:
+        head = file.read(512)
+    # Containers begin with sizes and codes, so with bytes that no text has.
+    if head and not any(byte < 9 or 13 < byte < 32 or byte > 126 for byte in head):
+        raise StudyError(f"'{path.name}' is a text file, not a video", remedy)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from enteron.datasets.dataset import DatasetStudy
 from enteron.errors import StudyError
+from enteron.files import make_folder
 from enteron.inference.embed import FLIPPED, PLAIN, EmbedOptions, View, embed_study
 from enteron.inference.encoder import Encoder, ImageBatch
 from enteron.inference.store import SUFFIX
@@ -40,7 +41,7 @@ def store_features(
     advance: Callable[[int], None],
 ) -> StudyFeatures:
     """Encode a study into the folder, or open what an earlier run stored there."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     embeddings = embed_study(
         entry.open(),
         encoder,

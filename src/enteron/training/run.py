@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 
 from enteron.errors import TrainingError
-from enteron.files import write_text
+from enteron.files import make_folder, write_text
 from enteron.folders.model import (
     CHECKPOINT,
     HISTORY,
@@ -249,7 +249,7 @@ def _write_model_folder(
 ) -> None:
     """Write everything; `model.json` comes last, then the checkpoints are deleted."""
     out, options = plan.request.out, plan.request.options
-    (out / TRAINING).mkdir(exist_ok=True)
+    make_folder(out / TRAINING)
     report = _training_report(plan, result, train, val)
     write_text(out / TRAINING / TRAINING_PAGE, training_page(report))
     write_text(out / TRAINING / HISTORY, result.history.model_dump_json(indent=1) + "\n")
