@@ -18,7 +18,7 @@ from enteron.confidence import (
     IsotonicCalibrator,
     VennAbersCalibrator,
 )
-from enteron.errors import ConfigError
+from enteron.errors import ConfigError, shown
 from enteron.labels import FINDINGS, LABELS, LANDMARKS
 from enteron.options import Options, Sha256
 from enteron.types import Scores
@@ -33,7 +33,7 @@ def _require_every_label(table: dict[str, object]) -> dict[str, object]:
         raise ValueError(f"'{missing[0]}' is missing")
     unknown = sorted(set(table) - set(LABELS))
     if unknown:
-        raise ValueError(f"'{unknown[0]}' is not one of the 17 labels")
+        raise ValueError(f"{shown(unknown[0])} is not one of the 17 labels")
     return table
 
 
@@ -205,14 +205,16 @@ class Calibration(Options):
     def _require_complete_tables(self) -> "Calibration":
         for label in self.rates:
             if label not in LABELS:
-                raise ValueError(f"rates names '{label}', which is not one of the 17 labels")
+                raise ValueError(f"rates: {shown(label)} is not one of the 17 labels")
         for name, table, labels in (
             ("events", self.events, FINDINGS),
             ("silence", self.silence, LABELS),
         ):
             if table and set(table) != set(labels):
                 wrong = sorted(set(table) ^ set(labels))[0]
-                raise ValueError(f"{name} must name each of its {len(labels)} labels: '{wrong}'")
+                raise ValueError(
+                    f"{name} must name each of its {len(labels)} labels: {shown(wrong)}"
+                )
         return self
 
 

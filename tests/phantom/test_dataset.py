@@ -145,6 +145,27 @@ def test_neither_workers_nor_later_studies_change_a_byte(train, tmp_path):
     assert digest(other) == whole
 
 
+def test_fewer_studies_keep_the_listings_of_those_that_stay(train, test, tmp_path):
+    """A second run with fewer studies left others without metadata, and without truth."""
+    for root, options in ((train, TRAIN), (test, TEST)):
+        copy = shutil.copytree(root, tmp_path / root.name)
+        before = digest(copy)
+        made(copy, 1, options)
+        assert digest(copy) == before
+        assert all(e.metadata for e in find_studies(copy).values())
+    assert len(read_submission(tmp_path / "test" / "truth.json")) == 2
+
+
+def test_other_options_change_nothing_in_an_existing_folder(train, tmp_path):
+    copy = shutil.copytree(train, tmp_path / "train")
+    before = digest(copy)
+    for change in ({"seed": 5}, {"frames": 10}, {"rarity": 1.0}, {"device": "navicam"}):
+        other = TRAIN.model_copy(update=change)
+        with pytest.raises(EnteronError, match=f"made with {next(iter(change))} .*; give another"):
+            made(copy, 1, other)
+    assert digest(copy) == before
+
+
 def test_a_killed_run_goes_on_and_ends_with_the_same_bytes(train, tmp_path):
     root = tmp_path / "train"
     command = [sys.executable, "-m", "enteron", "phantom", str(root), "--studies", "4"]

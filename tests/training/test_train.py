@@ -10,11 +10,12 @@ import sys
 import numpy as np
 import pytest
 
-from enteron.datasets.splits import Split, save_split
+from enteron.datasets.splits import Split, load_split, save_split
 from enteron.folders.model import load_model
 from enteron.labels import LABELS
 from enteron.model.backbones import lite_backbone
 from enteron.priors import load_priors, save_priors
+from enteron.study.fingerprint import study_id_hash
 from enteron.training.page import TrainingReport, training_page
 from enteron.training.results import (
     EpochRecord,
@@ -100,6 +101,10 @@ def test_a_model_folder(enteron, root, finished):
     ]  # fmt: skip
     network, record = load_model(model)
     assert record.split_hash == json.loads((model / "split.json").read_text())["hash"]
+    split = load_split(model / "split.json")
+    assert record.training_studies is not None
+    assert {s.id for s in record.training_studies} == {study_id_hash(s) for s in split.train}
+    assert len({s.pictures for s in record.training_studies} - {None}) == 3
     assert record.training["frames"] == 120
     assert record.training["devices"] == "unknown (3)"
     # Short values only: the report lists each of them on one line.

@@ -7,6 +7,7 @@ same bytes for any number of processes, a killed run can be resumed, and studies
 import multiprocessing
 import multiprocessing.connection
 import os
+import re
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -73,16 +74,16 @@ meets; but not so many that the last chunk keeps a single core busy or that prog
 class PhantomOptions(Options):
     """What to draw."""
 
-    frames: int = Field(ge=1)
+    frames: int = Field(ge=1, le=1_000_000)
     """Stored frames of each study."""
 
-    seed: int = Field(default=1, ge=0)
+    seed: int = Field(default=1, ge=0, le=2**63)
     """Seed of all random numbers; each study uses it together with its own number."""
 
     device: Literal["olympus", "pillcam", "navicam", "mixed"] = "mixed"
     """`mixed` alternates PillCam and Olympus; NaviCam is for tests on an unseen device."""
 
-    rarity: float = Field(default=1.0, ge=0)
+    rarity: float = Field(default=1.0, ge=0, le=1000)
     """1 as rare as in the data, 0 every landmark and finding in every study, above 1 rarer."""
 
     stalls: float = Field(default=0.5, ge=0, le=1)
@@ -200,8 +201,8 @@ def make_studies(
 ) -> Iterator[int]:
     """Write studies 1 to `studies` under `root`; yields the frames of every chunk once it is drawn.
 
-    Complete studies are left as they are. Without `priors` the packaged ones are used, without
-    `workers` one process per core.
+    Complete studies are left as they are, and stay in the listings even if they lie beyond.
+    Without `priors` the packaged ones are used, without `workers` one process per core.
     """
     if not root.exists():
         make_folder(root)
@@ -231,7 +232,7 @@ def _make_studies(
         if chunks_left[chunk.study] == 0:
             _complete(root, by_number.pop(chunk.study))
         yield chunk.stop - chunk.start
-    _write_listings(root, plans)
+    _write_listings(root, options, priors)
 
 
 def frames_to_make(root: Path, studies: int, options: PhantomOptions) -> int:
@@ -441,9 +442,23 @@ def _complete(root: Path, plan: StudyPlan) -> None:
     write_label_table(_completion_file(root, plan), original, technical=plan.is_technical)
 
 
-def _write_listings(root: Path, plans: list[StudyPlan]) -> None:
+def _complete_studies(root: Path, options: PhantomOptions, priors: Priors) -> list[StudyPlan]:
+    """Every complete study of the root by number, also those that this run did not ask for."""
+    folder = _completion_file(root, StudyPlan(1, options, priors)).parent
+    numbers = {int(digits) for path in folder.glob("*.csv") if (digits := _digits(path.stem))}
+    plans = (StudyPlan(number, options, priors) for number in sorted(numbers))
+    return [plan for plan in plans if _completion_file(root, plan).exists()]
+
+
+def _digits(name: str) -> str:
+    """The number at the end of a study's id; empty where there is none."""
+    match = re.search(r"[0-9]{1,9}$", name)
+    return "" if match is None else match.group()
+
+
+def _write_listings(root: Path, options: PhantomOptions, priors: Priors) -> None:
     """Write the files that cover all studies: metadata, and the truth of test studies."""
-    complete = [plan for plan in plans if _completion_file(root, plan).exists()]
+    complete = _complete_studies(root, options, priors)
     write_metadata(root / "metadata.csv", {plan.id: SYSTEMS[plan.device] for plan in complete})
     truth = [truth_events(plan.table, Unit.FRAME) for plan in complete if plan.is_test]
     if truth:

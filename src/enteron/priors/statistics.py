@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import AfterValidator, Field, model_validator
 
-from enteron.errors import ConfigError
+from enteron.errors import ConfigError, shown
 from enteron.files import RECORD_LIMIT, json_text, parse_json, read_json_object, write_text
 from enteron.labels import FINDINGS, LABELS, LANDMARKS, REGIONS
 from enteron.options import Options, make_options
@@ -254,7 +254,7 @@ def _keys(*names: str) -> AfterValidator:
         for missing in sorted(set(names) - set(table)):
             raise ValueError(f"'{missing}' is missing")
         for unknown in sorted(set(table) - set(names)):
-            raise ValueError(f"'{unknown}' does not belong here")
+            raise ValueError(f"{shown(unknown)} does not belong here")
         return table
 
     return AfterValidator(check)
@@ -263,7 +263,7 @@ def _keys(*names: str) -> AfterValidator:
 def _require_labels(table: PairTable) -> PairTable:
     for name in [*table, *(name for row in table.values() for name in row)]:
         if name not in LABELS:
-            raise ValueError(f"'{name}' is not one of the 17 labels")
+            raise ValueError(f"{shown(name)} is not one of the 17 labels")
     return table
 
 
@@ -285,7 +285,7 @@ def _among(names: tuple[str, ...]) -> AfterValidator:
 
     def check(table: dict[str, object]) -> dict[str, object]:
         for unknown in sorted(set(table) - set(names)):
-            raise ValueError(f"'{unknown}' does not belong here")
+            raise ValueError(f"{shown(unknown)} does not belong here")
         return table
 
     return AfterValidator(check)
@@ -300,7 +300,7 @@ def _require_probabilities(table: PairTable) -> PairTable:
 
 def _require_region(name: str) -> str:
     if name not in REGIONS:
-        raise ValueError(f"'{name}' is not a region")
+        raise ValueError(f"{shown(name)} is not a region")
     return name
 
 
