@@ -1,8 +1,8 @@
 """Two readings in one folder at random offsets, 50 times, half of them with one of the two killed.
 
-`enteron bench two_readings [-- --rounds 50 --seed 1 --without-lock]`. In every round one works, or
-is killed, and the other says why it does not; a last reading then ends with the bytes of an
-undisturbed one. `--without-lock` shows what happens without the lock.
+`enteron bench two_readings [-- --rounds 50 --seed 1 --without-lock --real]`. In every round one
+works, or is killed, and the other says why it does not; a last reading then ends with the bytes of
+an undisturbed one. `--without-lock` shows what happens without the lock.
 """
 
 import argparse
@@ -19,12 +19,13 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=50)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--without-lock", action="store_true")
+    parser.add_argument("--real", action="store_true", help="encode with a network, not a stub")
     arguments = parser.parse_args()
     outcomes: Counter[str] = Counter()
     failed = 0
     start = time.perf_counter()
     with tempfile.TemporaryDirectory() as name:
-        game = TwoReadings(Path(name), lock=not arguments.without_lock)
+        game = TwoReadings(Path(name), lock=not arguments.without_lock, real=arguments.real)
         print(f"a study of {FRAMES} frames, read alone in {game.seconds:.1f} s")
         print(f"compared: {', '.join(SAME)}")
         for number in range(arguments.rounds):

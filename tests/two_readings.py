@@ -1,8 +1,9 @@
 """Two `enteron read` in one folder at random offsets, half of them with one of the two killed.
 
 Used by a test (a few rounds), by a slow test and by `enteron bench two_readings` (50 rounds).
-Processes are forked from a server that has imported everything, so that a round takes seconds and
-the processes meet in their stages rather than in their imports.
+Processes are forked from a server that has imported everything, and unless asked otherwise their
+encoder costs nothing: so a round takes seconds, and the processes meet in their stages rather than
+in their imports.
 """
 
 import json
@@ -20,12 +21,14 @@ from pathlib import Path
 
 from enteron.folders.model import save_model
 from enteron.folders.reading import load_reading
+from enteron.inference.encoder import Features, ImageBatch
 from enteron.model.network import start_network
 from enteron.model.options import ModelOptions
+from tests.inference.stub import StubEncoder
 from tests.making import write_frames
 
-FRAMES = 12
-CHUNK = 2  # frames, so that a small study has several chunks
+FRAMES = 48
+CHUNK = 4  # frames, so that a small study has several chunks
 SAME = ("scores.parquet", "events.json", "submission.json", "embeddings.npy")
 SENTENCE = "is writing to"  # how a refusal by the lock reads
 _SEPARATE = 1.0  # at most, between the two starts, in times that a reading takes alone
@@ -47,8 +50,8 @@ class Round:
 class TwoReadings:
     """A study, a model, and the bytes that an undisturbed reading of them has."""
 
-    def __init__(self, root: Path, *, lock: bool = True) -> None:
-        self._root, self._lock = root, lock
+    def __init__(self, root: Path, *, lock: bool = True, real: bool = False) -> None:
+        self._root, self._lock, self._real = root, lock, real
         self._study = write_frames(root / "77", range(FRAMES))
         self._model = root / "model"
         save_model(self._model, start_network(ModelOptions(backbone="vit-tiny")))
@@ -109,7 +112,8 @@ class TwoReadings:
     def _start(self, out: Path, name: str) -> BaseProcess:
         arguments = ["read", str(self._study), "--model", str(self._model), "--out", str(out)]
         process = self._processes.Process(
-            target=_read, args=(arguments, str(self._root / f"{name}.log"), self._lock)
+            target=_read,
+            args=(arguments, str(self._root / f"{name}.log"), self._lock, self._real),
         )
         process.start()
         return process
@@ -129,6 +133,8 @@ class TwoReadings:
 
 _PRELOADED = (
     "torch",
+    "timm",
+    "enteron.cli.console",
     "enteron.reading",
     "enteron.inference.embed",
     "enteron.inference.score",
@@ -138,15 +144,25 @@ _PRELOADED = (
 )
 
 
-def _read(arguments: list[str], log: str, lock: bool) -> None:
+class SlowStub(StubEncoder):
+    """An encoder that takes its time and no processor."""
+
+    def encode(self, images: ImageBatch) -> Features:
+        time.sleep(0.01)
+        return super().encode(images)
+
+
+def _read(arguments: list[str], log: str, lock: bool, real: bool) -> None:
     """`enteron read …` in this process, with small chunks; without a lock for comparison."""
     from enteron.cli import main
-    from enteron.inference import embed
+    from enteron.inference import embed, runtimes
 
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)
     embed.EmbedOptions = partial(embed.EmbedOptions, chunk=CHUNK)  # pyright: ignore
+    if not real:
+        runtimes.make_encoder = lambda backbone, runtime: SlowStub()  # pyright: ignore
     if not lock:
         from contextlib import nullcontext
 

@@ -145,7 +145,11 @@ def decode(
             "versions": package_versions("enteron", "numpy", "scipy", "polars"),
             "timings": {"read": round(loaded - start, 3), "decode": round(decoded - loaded, 3)},
         }
-        if earlier is None or earlier.model is None:
+        if earlier is not None and earlier.model is not None and earlier.model.backbone is not None:
+            # A reading: of the study and the model, it knows more than the scores tell.
+            facts["model"] = earlier.model.model_copy(update={"calibrated": model is not None})
+            record = earlier.model_copy(update=facts)
+        else:
             digest = None if identity.calibration is None else identity.calibration[:16]
             facts["rows"] = len(read.axis)
             facts["model"] = ModelFacts(
@@ -153,9 +157,7 @@ def decode(
                 calibrated=model is not None,
                 calibrated_on_training=calibration.training_studies,
             )
-        else:  # of the study and the model, the reading knows more than the scores tell
-            facts["model"] = earlier.model.model_copy(update={"calibrated": model is not None})
-        record = (earlier or RunRecord()).model_copy(update=facts)
+            record = RunRecord(**facts)
         record.with_files(out, (SCORES, EVENTS, EVENTS_TABLE, SUBMISSION, SUSPICIOUS)).save(out)
     for name in stale:
         typer.echo(f"Removed {name}, which showed the events that were replaced.", err=True)
