@@ -28,8 +28,7 @@ def workspace(tmp_path_factory):
     columns = {label: rng.uniform(0, 1, 60) for label in LABELS}
     pl.DataFrame({"frame": np.arange(60), **columns}).write_csv(folder / "scores.csv")
     (folder / "truth.json").write_text(
-        '{"videos": [{"video_id": "study", "events": '
-        '[{"start": 0, "end": 11, "label": ["colon"]}]}]}'
+        '{"videos": [{"video_id": "A1", "events": [{"start": 0, "end": 11, "label": ["colon"]}]}]}'
     )
     return folder
 
