@@ -6,9 +6,9 @@ colour, nowhere quite flat, and has no lines of letters; and it leaves the black
 The limits were chosen on real frames and on drawn cards: `enteron bench title_cards` measures both.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import cv2
 import numpy as np
@@ -116,21 +116,32 @@ def _smooth(frame: RGB, keep: Mask) -> float:
 def _letters(frame: RGB, keep: Mask) -> int:
     """Letters in the longest line of text: strokes of one height, side by side on one line."""
     # Letters of five pixels, the smallest that can be read, are ten pixels high in this size.
-    grey = cv2.resize(
-        cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY), None, fx=2, fy=2, interpolation=cv2.INTER_CUBIC
+    large = cv2.resize(frame, None, fx=2, fy=2, interpolation=cv2.INTER_CUBIC)
+    inside = cv2.resize(keep.astype(np.uint8), large.shape[1::-1], interpolation=cv2.INTER_NEAREST)
+    side = min(large.shape[:2])
+    return max(
+        _longest_line(_strokes(tone, round(width * side) | 1, inside), side)
+        for tone in _tones(np.asarray(large, np.uint8))
+        for width in (0.03, 0.07)  # of the strokes' surroundings: thin and bold letters
     )
-    inside = cv2.resize(keep.astype(np.uint8), grey.shape[::-1], interpolation=cv2.INTER_NEAREST)
-    side = min(grey.shape)
-    longest = 0
-    for tones in (grey, 255 - grey):  # light text, dark text
-        for height in (0.03, 0.07):  # of the strokes' surroundings: thin and bold letters
-            width = round(height * side) | 1
-            disc = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (width, width))
-            strokes = cv2.morphologyEx(np.asarray(tones), cv2.MORPH_TOPHAT, disc) > STROKE
-            marked = (strokes & (inside > 0)).astype(np.uint8)
-            parts = cv2.connectedComponentsWithStats(marked)[2][1:]
-            longest = max(longest, _longest_line(parts, side))
-    return longest
+
+
+def _tones(frame: RGB) -> Iterator[NDArray[np.uint8]]:
+    """Grey levels in which letters of some colour are lighter than tissue."""
+    red, green, blue = cv2.split(frame)
+    grey = cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY)
+    yield np.asarray(grey)  # yellow
+    yield np.asarray(blue)  # white: tissue has little blue
+    yield np.asarray(255 - grey)  # black
+    yield np.asarray(cv2.subtract(cv2.max(green, blue), red))  # green, cyan, blue
+
+
+def _strokes(tone: NDArray[np.uint8], width: int, inside: NDArray[Any]) -> NDArray[np.int32]:
+    """Connected strokes inside the field of view: left, top, width, height and area of each."""
+    square = np.ones((width, width), np.uint8)  # separable, and so much faster than a disc
+    strokes = cv2.morphologyEx(tone, cv2.MORPH_TOPHAT, square) > STROKE
+    marked = (strokes & (inside > 0)).astype(np.uint8)
+    return np.asarray(cv2.connectedComponentsWithStats(marked)[2][1:], np.int32)
 
 
 def _longest_line(parts: NDArray[np.int32], side: int) -> int:
