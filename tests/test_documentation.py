@@ -34,8 +34,7 @@ def workspace(tmp_path_factory):
     scores = pl.read_csv(folder / "scores.csv").head(4)
     scores.write_csv(folder / "frame-scores" / "study.csv")
     (folder / "truth.json").write_text(
-        '{"videos": [{"video_id": "study", "events": '
-        '[{"start": 0, "end": 11, "label": ["colon"]}]}]}'
+        '{"videos": [{"video_id": "A1", "events": [{"start": 0, "end": 11, "label": ["colon"]}]}]}'
     )
     return folder
 

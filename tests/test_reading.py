@@ -147,6 +147,25 @@ def test_several_studies_under_a_root(tmp_path, model, command):
     assert (tmp_path / "out" / "12" / "report.html").exists()
 
 
+@pytest.mark.parametrize("kind", ["video", "folder"])
+def test_the_name_of_a_file_reaches_no_file(tmp_path, model, command, kind):
+    """`Doe_John_1951.mp4` is read under an id that is derived from its content."""
+    if kind == "video":
+        write_video(tmp_path / "Doe_John_1951.mp4", 6)
+    else:
+        write_frames(tmp_path / "Doe_John_1951.mp4", range(6))
+    code, said, _ = command("read", "Doe_John_1951.mp4", "--model", model)
+    assert code == 0
+    (out,) = tmp_path.glob("study-*-reading")
+    assert f"Study {out.name.removesuffix('-reading')}: 6 frames" in said
+    for path in out.rglob("*"):
+        assert "Doe" not in path.name
+        assert not path.is_file() or b"Doe_John" not in path.read_bytes()
+    code, _, _ = command("read", "Doe_John_1951.mp4", "--model", model, "--keep-names")
+    assert code == 0  # asked for, the name is the id
+    assert (tmp_path / f"Doe_John_1951{'.mp4' if kind == 'folder' else ''}-reading").is_dir()
+
+
 def test_one_bad_study_does_not_stop_the_others(tmp_path, model, command):
     """Of three studies one cannot be opened: the others are read, and nothing passes for whole."""
     write_frames(tmp_path / "root" / "3", range(4))

@@ -195,7 +195,10 @@ def test_files_of_events_are_valid_json(tmp_path):
     scores = scores_with(np.arange(4.0))
     write_events(tmp_path, scores, events, cut=False)
     write_label_studio(tmp_path, scores, events)
-    assert read_json_object(tmp_path / "events.json", "decode again")["events"][0]["times"] == [0.0, 3.0]
+    assert read_json_object(tmp_path / "events.json", "decode again")["events"][0]["times"] == [
+        0.0,
+        3.0,
+    ]
     assert json.loads((tmp_path / "label-studio.json").read_text())
 
 

@@ -115,16 +115,22 @@ def read(
     out: Path | str | None = None,
     options: ReadOptions | None = None,
     preset: PresetName | None = None,
+    study_id: str | None = None,
     truth: Annotation | None = None,
     progress: Progress | None = None,
 ) -> Reading:
     """Read one study (a folder of frames, or a video) with a model folder.
 
-    Files go to `out`, or to `<study>-reading` in the current folder. A killed reading resumes when
-    it is called again. `preset` is short for `ReadOptions(preset=...)`.
+    Files go to `out`, or to `<id>-reading` in the current folder. A killed reading resumes when
+    it is called again. `preset` is short for `ReadOptions(preset=...)`. Without `study_id` the id
+    is derived from the content of the study, unless its name is an id of a known dataset.
     """
-    options = _read_options(options, preset)
-    return Reader(model, options).read(study, out, truth=truth, progress=progress)
+    reader = Reader(model, _read_options(options, preset))
+    if not isinstance(study, Study):
+        study = open_study(study, study_id=study_id)
+    elif study_id is not None:
+        raise StudyError("the study is open and has an id", "leave out study_id")
+    return reader.read(study, out, truth=truth, progress=progress)
 
 
 def read_all(

@@ -80,6 +80,23 @@ def test_times_are_kept(enteron, scores, tmp_path):
     assert line.endswith("150.0,350.0")
 
 
+def test_the_name_of_a_file_of_scores_reaches_no_file(enteron, scores, tmp_path):
+    for options in ([], ["--study-id", "anon"]):
+        enteron("decode", scores("Jane_Doe.csv"), "--out", "out", *options)
+        for path in (tmp_path / "out").iterdir():
+            assert b"Jane" not in path.read_bytes()
+    assert reading(tmp_path / "out")["study"] == "anon"
+    enteron("report", "out", "--scores", "Jane_Doe.csv")
+    assert "Jane" not in (tmp_path / "out" / "report.html").read_text()
+
+
+def test_a_missing_config_is_named_without_its_folder(enteron, scores, tmp_path):
+    config = tmp_path / "Jane_Doe" / "mine.toml"
+    done = enteron("decode", scores(), "--out", "out", "--config", config, code=1)
+    assert done.stderr.startswith("enteron: mine.toml cannot be read (No such file or directory)")
+    assert "Jane" not in done.stderr
+
+
 def test_times_that_are_no_numbers_are_refused(enteron, scores, tmp_path):
     """They would make events.json invalid JSON: it has no NaN."""
     times = 0.5 * np.arange(700)

@@ -196,7 +196,7 @@ def test_text_that_was_saved_is_removed_from_the_page(tmp_path):
     for number in range(400):
         frame = capsule_frame(number, 288)
         cv2.putText(frame, "DOE", (2, 12), cv2.FONT_HERSHEY_SIMPLEX, 0.4, (255, 255, 255), 1)
-        data = cv2.imencode(".png", frame)[1].tobytes()
+        data = cv2.imencode(".png", cv2.cvtColor(frame, cv2.COLOR_RGB2BGR))[1].tobytes()
         (folder / f"frame_{number:06d}.png").write_bytes(data)
     choice = choose_pictures(scores_for(EVENTS), EVENTS)
     save_pictures(open_study(folder), choice, tmp_path, mask_text=False)

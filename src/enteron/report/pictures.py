@@ -16,7 +16,8 @@ from enteron.files import RECORD_LIMIT, make_subfolder, read_json, write_bytes, 
 from enteron.folders.identity import ReadingIdentity
 from enteron.folders.reading import event_rows
 from enteron.labels import COLUMN, REGIONS
-from enteron.report.field_of_view import Mask, field_of_view, masked
+from enteron.report.field_of_view import masked
+from enteron.report.title_cards import View, measure_view
 from enteron.study import Study
 from enteron.study.content import UNOPENED, StudyContent, digest, file_digest, file_stamps
 from enteron.study.picture import UnreadablePictureError, decode_picture, read_picture
@@ -125,6 +126,7 @@ class SavedPictures:
     frames: tuple[int, ...] = ()
     unreadable: tuple[tuple[int, str], ...] = ()  # frame number and reason
     masked: bool = False  # everything outside the field of view was removed
+    withheld: tuple[int, ...] = ()  # frames that do not look like the gut: title cards
     digests: dict[int, str] = field(default_factory=dict)  # of the saved files, by frame number
 
 
@@ -139,6 +141,8 @@ def save_pictures(
     """Write `folder/pictures/frame_000123.jpg`, and an index of saved and unreadable frames.
 
     `content` is that of the study when it was read: a frame that is another one now is refused.
+    With `mask_text` only the field of view is shown, and frames that do not look like the gut are
+    left out: a title card may hold a patient's name.
 
     Frames are read once, in ascending order: where a video does not support seeking, that is a
     single pass through it. The index is written last; an interrupted run is simply repeated and
@@ -163,29 +167,33 @@ def save_pictures(
             if number in frames:
                 unreadable.append((number, frame.problem or "the frame cannot be read"))
             continue
-        image = _small(frame.image)
+        image = small(frame.image)
         if number in sampled:
             samples[image.shape].append(image)
         if number in frames:
             packed[number] = _packed(image)
     if stamps is not None and (file_stamps(study.files()) != stamps).any():
         raise _changed_error(study, "the file")
-    masks: dict[Shape, Mask] = {}
+    views: dict[Shape, View | None] = {}
     digests: dict[int, str] = {}
-    for stale in pictures.glob("frame_*.jpg"):  # of an earlier choice, or of another study
-        stale.unlink()
+    withheld: list[int] = []
     for number, data in packed.items():
         image = _unpacked(data)
         if mask_text:
-            if image.shape not in masks:
-                masks[image.shape] = field_of_view(samples.get(image.shape) or [image])
-            image = masked(image, masks[image.shape])
+            if image.shape not in views:
+                views[image.shape] = measure_view(samples.get(image.shape) or [image])
+            view = views[image.shape]
+            if view is None or not view.shows(image):
+                withheld.append(number)
+                continue
+            image = masked(image, view.keep)
         # Waiting for the disk hundreds of times would take long: pictures count as saved only
         # once the index is there, and that is written last.
         jpeg = encode_jpeg(image)
         write_bytes(pictures / picture_name(number), jpeg, sync=False)
         digests[number] = digest(jpeg).hex()
-    saved = SavedPictures(tuple(packed), tuple(unreadable), mask_text, digests)
+    saved = SavedPictures(tuple(digests), tuple(unreadable), mask_text, tuple(withheld), digests)
+    _remove_others(pictures, saved.frames)  # of an earlier choice, or of another study
     index = {
         "study": study.id,
         "content": None if content is None else content.hash,
@@ -195,6 +203,7 @@ def save_pictures(
         "frames": saved.frames,
         "unreadable": [{"frame": n, "reason": reason} for n, reason in saved.unreadable],
         "masked": saved.masked,
+        "withheld": saved.withheld,
     }
     write_json(pictures / INDEX, index, indent=None)
     return saved
@@ -248,6 +257,7 @@ def read_index(pictures: Path) -> SavedPictures:
             tuple(int(number) for number in index["frames"]),
             tuple((int(row["frame"]), str(row["reason"])) for row in index["unreadable"]),
             bool(index["masked"]),
+            tuple(int(number) for number in index["withheld"]),
             {int(number): str(text) for number, text in index["pictures"].items()},
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -267,16 +277,24 @@ def _are_saved(
         unreadable = {int(row["frame"]) for row in index["unreadable"]}
         return (
             (index["study"], index["masked"]) == (study, mask_text)
-            and {*index["frames"], *unreadable} == set(frames)
+            and {*index["frames"], *unreadable, *index["withheld"]} == set(frames)
             and index["sources"] == sources
             and all(
-                digest((pictures / picture_name(number)).read_bytes()).hex()
+                digest(read_picture(pictures / picture_name(number))).hex()
                 == index["pictures"][str(number)]
                 for number in index["frames"]
             )
         )
     except (EnteronError, OSError, ValueError, KeyError, TypeError):
         return False
+
+
+def _remove_others(pictures: Path, frames: tuple[int, ...]) -> None:
+    """Delete pictures of an earlier run, which may have been chosen or masked otherwise."""
+    names = {picture_name(number) for number in frames}
+    for path in pictures.glob("frame_*.jpg"):
+        if path.name not in names:
+            path.unlink()
 
 
 def picture_name(frame: int) -> str:
@@ -296,7 +314,8 @@ def _spread(numbers: list[int], count: int) -> list[int]:
     return [numbers[index] for index in indices]
 
 
-def _small(image: RGB) -> RGB:
+def small(image: RGB) -> RGB:
+    """A frame in the size in which it is saved and judged."""
     height, width = image.shape[:2]
     scale = SIDE / max(height, width)
     if scale >= 1:
@@ -340,6 +359,7 @@ class Album:
     unreadable: dict[int, str] = field(default_factory=dict)
     left_out: int = 0  # pictures that are on disk and did not fit
     masked: bool = True
+    withheld: frozenset[int] = frozenset()  # frames that do not look like the gut
 
     def first_of(self, frames: Iterable[int]) -> Picture | None:
         """The first of these frames that has a picture."""
@@ -369,7 +389,8 @@ def load_album(
     pictures: dict[int, Picture] = {}
     left_out: set[int] = set()
     spent = 0
-    masks = {} if saved.masked or device_text else _masks_of_saved(folder)
+    withheld = set(saved.withheld)
+    views = {} if saved.masked or device_text else _views_of_saved(folder)
     for frame in choice.by_importance:
         path = folder / picture_name(frame)
         if frame in pictures or frame in unreadable or frame not in saved.digests:
@@ -377,21 +398,31 @@ def load_album(
         if not path.is_file():
             continue
         try:
-            data, height, width = _shown(path, masks, saved.digests[frame])
+            shown = _shown(path, views, saved.digests[frame])
         except UnreadablePictureError as error:
             unreadable[frame] = str(error)
             continue
+        if shown is None:
+            withheld.add(frame)
+            continue
+        data, height, width = shown
         uri = "data:image/jpeg;base64," + b64encode(data).decode()
         if spent + len(uri) > budget:
             left_out.add(frame)
             continue
         spent += len(uri)
         pictures[frame] = Picture(frame, uri, width, height)
-    return Album(pictures, unreadable, len(left_out), saved.masked or not device_text)
+    masked = saved.masked or not device_text
+    return Album(pictures, unreadable, len(left_out), masked, frozenset(withheld))
 
 
-def _shown(path: Path, masks: dict[Shape, Mask], stated: str) -> tuple[bytes, int, int]:
-    """A JPEG as it may be shown, height and width; decoded, so that a damaged one is noticed."""
+def _shown(
+    path: Path, views: dict[Shape, View | None], stated: str
+) -> tuple[bytes, int, int] | None:
+    """A JPEG as it may be shown, height and width; None for a title card.
+
+    It is decoded, so that a damaged one is noticed.
+    """
     data = read_picture(path)
     image = decode_picture(data)
     if digest(data).hex() != stated:
@@ -399,12 +430,15 @@ def _shown(path: Path, masks: dict[Shape, Mask], stated: str) -> tuple[bytes, in
             f"{PICTURES}/{path.name} is not the picture that {PICTURES}/{INDEX} names",
             f"delete the folder '{PICTURES}' and read the study again",
         )
-    if image.shape in masks:
-        data = encode_jpeg(masked(image, masks[image.shape]))
+    if image.shape in views:
+        view = views[image.shape]
+        if view is None or not view.shows(image):
+            return None
+        data = encode_jpeg(masked(image, view.keep))
     return data, image.shape[0], image.shape[1]
 
 
-def _masks_of_saved(folder: Path) -> dict[Shape, Mask]:
+def _views_of_saved(folder: Path) -> dict[Shape, View | None]:
     """The field of view for every size of picture, from pictures that were saved unmasked."""
     by_shape: dict[Shape, list[RGB]] = defaultdict(list)
     for path in sorted(folder.glob("frame_*.jpg")):
@@ -414,4 +448,4 @@ def _masks_of_saved(folder: Path) -> dict[Shape, Mask]:
             continue  # reported by `load_album` if it is to be shown
         if len(by_shape[image.shape]) < SAMPLES:
             by_shape[image.shape].append(image)
-    return {shape: field_of_view(images) for shape, images in by_shape.items()}
+    return {shape: measure_view(images) for shape, images in by_shape.items()}
