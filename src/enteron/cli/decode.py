@@ -58,6 +58,10 @@ def decode(
             readable=False,
         ),
     ] = None,
+    weight: Annotated[
+        list[str] | None,
+        typer.Option(help="Importance of a finding in suspicious.json, as polyp=3 (default: 1)."),
+    ] = None,
 ) -> None:
     """Turn scores per frame into events: regions, landmarks and findings.
 
@@ -72,6 +76,7 @@ def decode(
     from enteron.decoding import preset as preset_options
     from enteron.decoding.options import require_fitted
     from enteron.decoding.pipeline import decision_thresholds, frame_calibration
+    from enteron.decoding.suspicious import SuspicionOptions
     from enteron.folders.model import load_calibration
     from enteron.folders.reading import (
         ModelFacts,
@@ -84,6 +89,7 @@ def decode(
     from enteron.folders.suspicious import write_suspicious
     from enteron.options import load_options
 
+    suspicion = SuspicionOptions(weights=parse_weights(weight))
     options = preset_options(preset) if config is None else load_options(DecodeOptions, config)
     calibration = Calibration() if model is None else load_calibration(model)
     require_fitted(options, calibration)
@@ -96,7 +102,14 @@ def decode(
     events = decode_scores(read, options, chosen_priors, calibration)
     decoded = time.perf_counter()
     write_events(out, read, events, cut=options.cut)
-    write_suspicious(out, read, events, chosen_priors, calibration if model is not None else None)
+    write_suspicious(
+        out,
+        read,
+        events,
+        chosen_priors,
+        calibration if model is not None else None,
+        options=suspicion,
+    )
     RunRecord(
         study=read.study,
         state="decoded",
@@ -116,6 +129,27 @@ def decode(
         timings={"read": round(loaded - start, 3), "decode": round(decoded - loaded, 3)},
     ).save(out)
     _show(read, events)
+
+
+def parse_weights(pairs: list[str] | None) -> dict[str, float]:
+    """Weights of findings from texts such as 'polyp=3'."""
+    from enteron.errors import ConfigError, nearest
+    from enteron.labels import FINDINGS
+
+    weights: dict[str, float] = {}
+    for pair in pairs or []:
+        finding, _, number = pair.partition("=")
+        if finding not in FINDINGS:
+            raise ConfigError(f"'{finding}' is not a finding", nearest(finding, FINDINGS))
+        try:
+            weights[finding] = float(number)
+        except ValueError:
+            weights[finding] = -1.0
+        if not 0 <= weights[finding] <= 1000:
+            raise ConfigError(
+                f"'{pair}' has no weight from 0 to 1000", "write it as polyp=3, or polyp=0"
+            )
+    return weights
 
 
 def choose_priors(path: Path | None, model: Path | None) -> "Priors":
