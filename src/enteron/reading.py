@@ -20,6 +20,7 @@ from enteron.datasets.submission import write_submission
 from enteron.decoding import DecodedEvent, DecodeOptions, decode, preset
 from enteron.decoding.options import require_fitted
 from enteron.decoding.pipeline import decision_thresholds, frame_calibration
+from enteron.decoding.suspicious import SuspicionOptions
 from enteron.errors import EnteronError, StudyError, quantity
 from enteron.files import make_folder, make_subfolder
 from enteron.folders.identity import ReadingIdentity, decoding_hash, file_hashes, scores_hash
@@ -106,6 +107,9 @@ class ReadOptions(Options):
 
     device: str | None = None
     """Capsule system of the study, if known: a promised recall holds for some only."""
+
+    weights: dict[str, float] = Field(default_factory=dict)
+    """Importance of findings in the list of suspicious frames; 1 where a finding is not named."""
 
 
 def read(
@@ -368,6 +372,7 @@ class _ReadingRun:
             self.reader.calibration,
             embeddings=self.embeddings,
             device=self.reader.options.device,
+            options=SuspicionOptions(weights=self.reader.options.weights),
         )
         write_label_studio(
             self.folder,

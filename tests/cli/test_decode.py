@@ -288,3 +288,17 @@ def test_help_does_not_wait_for_slow_imports(enteron, tmp_path):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
+
+
+def test_findings_are_weighted_in_the_list(enteron, scores, tmp_path):
+    enteron("decode", scores(), "--out", "out", "--weight", "polyp=3", "--weight", "blood=0")
+    listed = json.loads((tmp_path / "out" / "suspicious.json").read_text())
+    assert listed["weights"] == {"polyp": 3.0, "blood": 0.0}
+    assert "blood" not in {frame["label"] for frame in listed["frames"]}
+    for text, said in (
+        ("polip=3", "'polip' is not a finding; did you mean 'polyp'"),
+        ("polyp=x", "'polyp=x' has no weight from 0 to 1000"),
+        ("polyp=nan", "'polyp=nan' has no weight"),
+        ("polyp", "'polyp' has no weight"),
+    ):
+        assert said in enteron("decode", scores(), "--out", "out", "--weight", text, code=1).stderr

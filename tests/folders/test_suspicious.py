@@ -10,6 +10,7 @@ import pytest
 from enteron.calibration import Calibration
 from enteron.confidence import Guarantee, Signatures, study_signature
 from enteron.decoding import decode
+from enteron.decoding.suspicious import SuspicionOptions
 from enteron.errors import EnteronError
 from enteron.folders.suspicious import (
     SUSPICIOUS,
@@ -171,6 +172,17 @@ def test_what_the_file_says_about_a_promise(tmp_path, arguments, verdict, reason
     _, promise = promise_of(tmp_path, study(), **arguments)
     assert promise.verdict == verdict
     assert re.search(reason, promise.reason)
+
+
+def test_a_weighted_list_keeps_no_promise(tmp_path):
+    weighted = SuspicionOptions(weights={"ulcer": 3.0})
+    content = write_suspicious(
+        tmp_path, study(), [], PRIORS, Calibration(guarantee=guarantee()), options=weighted
+    )
+    assert content.weights == {"ulcer": 3.0}
+    assert content.promise is not None
+    assert content.promise.verdict == "does not hold"
+    assert "fitted without weights" in content.promise.reason
 
 
 def test_embeddings_of_other_frames_are_refused(tmp_path):

@@ -61,6 +61,10 @@ def decode(
             readable=False,
         ),
     ] = None,
+    weight: Annotated[
+        list[str] | None,
+        typer.Option(help="Importance of a finding in suspicious.json, as polyp=3 (default: 1)."),
+    ] = None,
 ) -> None:
     """Turn scores per frame into events: regions, landmarks and findings.
 
@@ -75,6 +79,7 @@ def decode(
     from enteron.decoding import preset as preset_options
     from enteron.decoding.options import require_fitted
     from enteron.decoding.pipeline import decision_thresholds, frame_calibration
+    from enteron.decoding.suspicious import SuspicionOptions
     from enteron.files import make_folder
     from enteron.folders.identity import ReadingIdentity, decoding_hash, scores_hash
     from enteron.folders.model import calibration_hash, decoding_priors, load_calibration
@@ -97,6 +102,7 @@ def decode(
     from enteron.options import load_options
     from enteron.priors import load_priors
 
+    suspicion = SuspicionOptions(weights=parse_weights(weight))
     options = preset_options(preset) if config is None else load_options(DecodeOptions, config)
     calibration = Calibration() if model is None else load_calibration(model)
     require_fitted(options, calibration)
@@ -125,7 +131,7 @@ def decode(
         stale = remove_derived(out)
         write_events(out, read, events, identity, cut=options.cut)
         fitted = calibration if model is not None else None
-        write_suspicious(out, read, events, chosen_priors, fitted)
+        write_suspicious(out, read, events, chosen_priors, fitted, options=suspicion)
         facts: dict[str, Any] = {
             "study": read.study,
             "state": "finished",
@@ -164,6 +170,27 @@ def decode(
     _show(read, events)
     if record.training_note is not None:
         typer.echo(f"Note: {record.training_note}.", err=True)
+
+
+def parse_weights(pairs: list[str] | None) -> dict[str, float]:
+    """Weights of findings from texts such as 'polyp=3'."""
+    from enteron.errors import ConfigError, nearest
+    from enteron.labels import FINDINGS
+
+    weights: dict[str, float] = {}
+    for pair in pairs or []:
+        finding, _, number = pair.partition("=")
+        if finding not in FINDINGS:
+            raise ConfigError(f"'{finding}' is not a finding", nearest(finding, FINDINGS))
+        try:
+            weights[finding] = float(number)
+        except ValueError:
+            weights[finding] = -1.0
+        if not 0 <= weights[finding] <= 1000:
+            raise ConfigError(
+                f"'{pair}' has no weight from 0 to 1000", "write it as polyp=3, or polyp=0"
+            )
+    return weights
 
 
 def _warn_uncalibrated(scores: Path) -> None:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from enteron.cli.decode import Preset
+from enteron.cli.decode import Preset, parse_weights
 
 if TYPE_CHECKING:
     from enteron.cli.console import RichProgress
@@ -69,6 +69,10 @@ def read(
         str | None,
         typer.Option(help="Capsule system, if known: a promised recall holds for some only."),
     ] = None,
+    weight: Annotated[
+        list[str] | None,
+        typer.Option(help="Importance of a finding in suspicious.json, as polyp=3 (default: 1)."),
+    ] = None,
     device_text: Annotated[
         bool,
         typer.Option("--device-text", help="Keep what the recorder wrote into the pictures."),
@@ -98,6 +102,7 @@ def read(
         redundancy=REDUNDANCY_LIMIT if skip_redundant else None,
         mask_text=not device_text,
         device=device,
+        weights=parse_weights(weight),
     )
     reader = Reader(model, options)
     folder = out if out is not None else found.default_folder

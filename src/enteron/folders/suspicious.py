@@ -117,6 +117,13 @@ def write_suspicious(
     if guarantee is not None:
         needed = rank_rows(p, scores, SuspicionOptions(), least=guarantee.threshold, most=len(p))
         promise = _promise(guarantee, needed.rows.size, embeddings, features, device)
+        if options.weights:
+            promise = promise.model_copy(
+                update={
+                    "verdict": "does not hold",
+                    "reason": "findings are weighted, and it was fitted without weights",
+                }
+            )
         most = max(most, needed.rows.size)
     folding = features if guarantee is None else None
     ranking = rank_rows(p, scores, options, features=folding, most=most)
