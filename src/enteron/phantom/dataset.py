@@ -44,6 +44,7 @@ from enteron.labels import COLUMN, FINDINGS, LABELS, LANDMARK_BETWEEN, LANDMARKS
 from enteron.locks import LOCK, folder_lock
 from enteron.options import Options
 from enteron.phantom.film import Film
+from enteron.phantom.motion import STALLED_SHARE
 from enteron.phantom.timeline import Timeline, TimelineOptions, draw_timeline, study_seed
 from enteron.phantom.trace import Bytes
 from enteron.priors import Priors, load_priors, priors_hash, priors_to_json
@@ -86,7 +87,7 @@ class PhantomOptions(Options):
     rarity: float = Field(default=1.0, ge=0, le=1000)
     """1 as rare as in the data, 0 every landmark and finding in every study, above 1 rarer."""
 
-    stalls: float = Field(default=0.5, ge=0, le=1)
+    stalls: float = Field(default=STALLED_SHARE, ge=0, le=1)
     """Share of frames in which the capsule hardly moves."""
 
     video: bool = False
