@@ -29,6 +29,7 @@ from benchmarks._training_data import (
 from enteron.datasets.galar import Entry, find_studies
 from enteron.datasets.splits import seeded_split
 from enteron.training.sampling import StudySamples, study_samples
+from enteron.types import FrameLabels
 
 FULL = "full system"
 BY_INDEX = "labels joined on index"
@@ -129,7 +130,8 @@ def by_index(entry: Entry) -> StudySamples:
     """
     table, images = entry.table(), entry.open().numbers
     frames, rows, _ = np.intersect1d(table.index, images, return_indices=True)
-    return StudySamples(entry.id, images, np.searchsorted(images, frames), table.values[rows])
+    labels = FrameLabels.complete(table.values[rows])
+    return StudySamples(entry.id, images, np.searchsorted(images, frames), labels)
 
 
 def as_text(metrics: dict[str, float]) -> str:

@@ -28,7 +28,7 @@ from enteron.fitting.decoder import FitOptions, fit_decoder
 from enteron.fitting.events import match_spans, true_rows_before
 from enteron.fitting.frames import LabelledStudy, fit_calibration, label_rows
 from enteron.labels import ANATOMY, COLUMN, FINDINGS, LABELS
-from enteron.metrics.evaluation import NOMINAL_RATE, Evaluation, evaluate
+from enteron.metrics.evaluation import Evaluation, evaluate
 from enteron.phantom.timeline import draw_timeline
 from enteron.priors import Priors, load_priors
 from enteron.priors.fit import fit_priors
@@ -133,9 +133,9 @@ def run_seed(
     truths = [truth for truth, _ in studies[1::2]]
     # The budget of `clinical` is what the paper's decoder spends on the studies of the fit.
     calibration = fit_calibration(fitting)
-    spent = cost_per_hour(fitting, calibration, priors)
+    spent = cost_per_study(fitting, calibration, priors)
     calibration = fit_decoder(fitting, priors, FitOptions(budget=max(spent, 0.01)))
-    log(f"  kappa {calibration.kappa}, low {calibration.low}, budget {spent:.2f} an hour")
+    log(f"  kappa {calibration.kappa}, low {calibration.low}, budget {spent:.2f} a study")
     decoded: dict[str, list[list[DecodedEvent]]] = {}
     for name, row in rows.items():
         if row.oracle and seed:
@@ -187,9 +187,9 @@ def evaluate_events(truths: list[Truth], events: list[list[DecodedEvent]], cut: 
     return evaluate(truths, predictions)
 
 
-def cost_per_hour(studies: list[LabelledStudy], calibration: Calibration, priors: Priors) -> float:
-    """What the paper's findings cost per hour: false alarms, with the price of false minutes."""
-    cost, frames = 0.0, 0
+def cost_per_study(studies: list[LabelledStudy], calibration: Calibration, priors: Priors) -> float:
+    """What the paper's findings cost per study: false alarms, with the price of false minutes."""
+    cost = 0.0
     for study in studies:
         axis = study.scores.axis
         events = decode(study.scores, PAPER, priors, calibration)
@@ -198,8 +198,7 @@ def cost_per_hour(studies: list[LabelledStudy], calibration: Calibration, priors
             spans = np.searchsorted(axis.frames, np.array(edges, dtype=np.int64).reshape(-1, 2))
             before = true_rows_before(study.truth[:, COLUMN[label]])
             cost += match_spans(spans, before, axis.step)[1]
-        frames += len(axis) * axis.step
-    return cost / (frames / NOMINAL_RATE / 3600)
+    return cost / len(studies)
 
 
 if __name__ == "__main__":

@@ -250,7 +250,7 @@ def head(rows: int = 161_025) -> None:
     net = start_network(ModelOptions(backbone="vit-tiny")).eval()
     key = StoreKey(
         backbone="", preprocessing="", runtime="", views=(PLAIN.name, FLIPPED.name),
-        precision="float32", redundancy=None, study="",
+        precision="float32", redundancy=None, study="", samples="",
     )  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "features.npy"

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from benchmarks._timing import timed
 from enteron.decoding.events import DecodedEvent
+from enteron.folders.identity import ReadingIdentity, scores_hash
 from enteron.folders.reading import RunRecord, write_events
 from enteron.labels import COLUMN, FINDINGS, LABELS, REGIONS
 from enteron.phantom.dataset import PhantomOptions, StudyPlan
@@ -49,10 +49,10 @@ def measure(folder: Path, frames: int, findings: int) -> None:
     scores, events = simulated_reading(frames, findings)
     columns = {label: scores.values[:, column] for column, label in enumerate(LABELS)}
     pl.DataFrame({"frame": scores.axis.frames, **columns}).write_parquet(folder / "scores.parquet")
-    write_events(folder, scores, events, cut=False)
-    RunRecord.parse({"study": "bench", "rows": frames, "rate": 4.0, "rate_note": "as stated"}).save(
-        folder
-    )
+    identity = ReadingIdentity(study="bench", scores=scores_hash(scores))
+    write_events(folder, scores, events, identity, cut=False)
+    facts = {"study": "bench", "state": "finished", "identity": identity, "rows": frames}
+    RunRecord.parse({**facts, "rate": 4.0, "rate_note": "as stated"}).save(folder)
     study = RepeatingStudy(frames)
     choice = choose_pictures(scores, events)
     begin = time.perf_counter()
@@ -141,9 +141,6 @@ class RepeatingStudy(Study):
         options = PhantomOptions(frames=PICTURES, seed=5, device="navicam", rarity=0.0)
         film = StudyPlan(1, options, load_priors()).film()
         self._pictures: list[RGB] = [film.frame(row) for row in range(PICTURES)]
-
-    def file_stamps(self, rows: slice = slice(None)) -> NDArray[np.int64]:
-        return np.zeros((0, 2), np.int64)  # synthetic: there are no files
 
     def _stream(self, start: int) -> Iterator[Frame]:
         return (self._fetch(row) for row in range(start, len(self)))

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter1d
 from scipy.special import expit
 
 from enteron.datasets.label_table import truth_events
 from enteron.decoding import PRESETS, decode
+from enteron.folders.identity import ReadingIdentity, scores_hash
 from enteron.folders.reading import RunRecord, write_events
 from enteron.labels import LABELS
 from enteron.phantom.dataset import PhantomOptions, StudyPlan
@@ -59,11 +59,14 @@ def make_reading(folder: Path, plan: StudyPlan) -> Path:
     columns = {label: values[:, column] for column, label in enumerate(LABELS)}
     pl.DataFrame({"frame": table.axis.frames, **columns}).write_parquet(folder / "scores.parquet")
     events = decode(scores, PRESETS["transit"])
-    write_events(folder, scores, events, cut=False)
+    identity = ReadingIdentity(study=plan.id, scores=scores_hash(scores))
+    write_events(folder, scores, events, identity, cut=False)
     unreadable = {"count": 0, "frames": [], "reasons": {}}
     RunRecord.parse(
         {
             "study": plan.id,
+            "state": "finished",
+            "identity": identity,
             "rows": len(table.axis),
             "preset": "transit",
             "unreadable": unreadable,
@@ -100,9 +103,6 @@ class FilmStudy(Study):
     def __init__(self, plan: StudyPlan) -> None:
         super().__init__(plan.id, plan.table.axis, None)
         self._film = plan.film()
-
-    def file_stamps(self, rows: slice = slice(None)) -> NDArray[np.int64]:
-        return np.zeros((0, 2), np.int64)  # synthetic: there are no files
 
     def _stream(self, start: int) -> Iterator[Frame]:
         return (self._fetch(row) for row in range(start, len(self)))

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from enteron.cli import main
+
 ROOT = Path(__file__).parents[1]
 
 # Deterministic: the same examples on every run. The machines are slow and shared: no deadlines.
@@ -46,5 +48,23 @@ def enteron(tmp_path):
             assert done.returncode == code, done.stdout + done.stderr
         assert "Traceback" not in done.stderr
         return done
+
+    return run
+
+
+@pytest.fixture
+def command(capsys, monkeypatch, tmp_path):
+    """`enteron …` in this process: exit code, standard output, standard error."""
+
+    def run(*arguments):
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(sys, "argv", ["enteron", *map(str, arguments)])
+        code = 0
+        try:
+            main()
+        except SystemExit as ended:
+            code = ended.code
+        said = capsys.readouterr()
+        return code or 0, said.out, said.err
 
     return run

@@ -27,15 +27,20 @@ def workspace(tmp_path_factory):
     rng = np.random.default_rng(0)
     columns = {label: rng.uniform(0, 1, 60) for label in LABELS}
     pl.DataFrame({"frame": np.arange(60), **columns}).write_csv(folder / "scores.csv")
+    write_frames(folder / "own" / "study", range(4))
+    table = "study,frame,ulcer\nstudy,0,1\nstudy,1,0\nstudy,2,\n"
+    (folder / "own" / "frames.csv").write_text(table)
+    (folder / "frame-scores").mkdir()
+    scores = pl.read_csv(folder / "scores.csv").head(4)
+    scores.write_csv(folder / "frame-scores" / "study.csv")
     (folder / "truth.json").write_text(
-        '{"videos": [{"video_id": "study", "events": '
-        '[{"start": 0, "end": 11, "label": ["colon"]}]}]}'
+        '{"videos": [{"video_id": "A1", "events": [{"start": 0, "end": 11, "label": ["colon"]}]}]}'
     )
     return folder
 
 
 def test_the_examples_of_the_api_page_run_in_order(workspace):
-    assert len(EXAMPLES) == 5
+    assert len(EXAMPLES) == 6
     for example in EXAMPLES:
         done = subprocess.run(
             [sys.executable, "-c", example], cwd=workspace, capture_output=True, text=True

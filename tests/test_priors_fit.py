@@ -125,7 +125,7 @@ def broken(change: str) -> str:
         ("{}", "is missing"),
         (broken("missing label"), "'polyp' is missing"),
         (broken("unknown key"), "did you mean 'landmarks'"),
-        (broken("not finite"), "finite number"),
+        (broken("not finite"), "contains NaN"),
         (broken("falling"), "must not fall"),
         (broken("no source"), "at least 1 character"),
         (broken("foreign label"), "'polypp' is not one of the 17 labels"),

@@ -9,7 +9,7 @@ import pytest
 from enteron.calibration import Calibration, EventRule, FrameCalibration
 from enteron.decoding import DecodedEvent, DecodeOptions
 from enteron.errors import ConfigError, EnteronError
-from enteron.files import json_text, read_json_table, write_json
+from enteron.files import json_text, read_json_object, write_json
 from enteron.folders.label_studio import write_label_studio
 from enteron.folders.model import load_calibration, save_calibration
 from enteron.folders.predictions import read_predictions
@@ -195,7 +195,10 @@ def test_files_of_events_are_valid_json(tmp_path):
     scores = scores_with(np.arange(4.0))
     write_events(tmp_path, scores, events, cut=False)
     write_label_studio(tmp_path, scores, events)
-    assert read_json_table(tmp_path / "events.json", 10_000)["events"][0]["times"] == [0.0, 3.0]
+    assert read_json_object(tmp_path / "events.json", "decode again")["events"][0]["times"] == [
+        0.0,
+        3.0,
+    ]
     assert json.loads((tmp_path / "label-studio.json").read_text())
 
 

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from enteron.calibration import Calibration
+    from enteron.datasets.layouts import open_dataset
     from enteron.decoding import DecodedEvent, DecodeOptions
     from enteron.folders.model import load_model
     from enteron.folders.reading import Reading
     from enteron.folders.reading import load_reading as load
     from enteron.metrics.evaluation import Evaluation
+    from enteron.metrics.frame_evaluation import FrameEvaluation
     from enteron.priors import Priors
     from enteron.reading import Reader, ReadOptions, read, read_all
     from enteron.types import Annotation, Event, Scores
@@ -34,8 +36,10 @@ __all__ = [
     "__version__",
     "decode",
     "evaluate",
+    "evaluate_frames",
     "load",
     "load_model",
+    "open_dataset",
     "read",
     "read_all",
 ]
@@ -53,6 +57,7 @@ _LAZY = {
     "Scores": ("enteron.types", "Scores"),
     "load": ("enteron.folders.reading", "load_reading"),
     "load_model": ("enteron.folders.model", "load_model"),
+    "open_dataset": ("enteron.datasets.layouts", "open_dataset"),
     "read": ("enteron.reading", "read"),
     "read_all": ("enteron.reading", "read_all"),
 }
@@ -114,8 +119,8 @@ def evaluate(
     `truth` is an official JSON, a folder of Galar labels, or annotations. `prediction` is an
     official JSON, a reading, a reading folder or a folder of them, or annotations. Of a truth with
     more studies than a reading, only the reading's own is used, and hours follow from the
-    reading's frame rate. `rate` (frames per second) overrides it; without either a nominal rate is
-    assumed.
+    reading's frame rate. `rate` (frames per second) overrides it; without either there are no rates
+    per hour.
     """
     from enteron.datasets.submission import read_truth
     from enteron.folders.predictions import read_predictions
@@ -132,8 +137,33 @@ def evaluate(
         prediction, rates = predictions.annotations, predictions.rates
     elif isinstance(prediction, Reading):
         only_predicted = True
-        if prediction.run.rate is not None and not prediction.run.rate_assumed:
-            rates = {prediction.study: prediction.run.rate}
+        run = prediction.run
+        if run.rate is not None and not run.rate_assumed and run.scaling is None:
+            rates = {prediction.study: run.rate}
         prediction = [prediction.annotation]
     options = EvaluationOptions(rate=rate, only_predicted=only_predicted)
     return compare(annotations, prediction, options, rates=rates)
+
+
+def evaluate_frames(
+    truth: Path | str,
+    scores: Path | str,
+    *,
+    specificity: float = 0.9,
+    only_predicted: bool = False,
+) -> "FrameEvaluation":
+    """Compare scores of frames with their labels: AUC, AP and sensitivity over studies.
+
+    `truth` is a labelled dataset of any layout, `scores` a file of scores, a reading, or a folder
+    of either. Unknown labels are left out and counted.
+    """
+    from enteron.datasets.layouts import read_frame_truth
+    from enteron.folders.frame_scores import read_frame_scores
+    from enteron.metrics.frame_evaluation import evaluate_frames as compare
+
+    return compare(
+        read_frame_truth(Path(truth)),
+        read_frame_scores(Path(scores)),
+        specificity=specificity,
+        only_predicted=only_predicted,
+    )

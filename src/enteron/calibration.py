@@ -11,7 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import AfterValidator, Field, model_validator
 
-from enteron.errors import ConfigError, shortened
+from enteron.confidence import (
+    Calibrator,
+    EventReliability,
+    Guarantee,
+    IsotonicCalibrator,
+    VennAbersCalibrator,
+)
+from enteron.errors import ConfigError, shown
 from enteron.labels import FINDINGS, LABELS, LANDMARKS
 from enteron.options import Options, Sha256
 from enteron.types import Scores
@@ -26,7 +33,7 @@ def _require_every_label(table: dict[str, object]) -> dict[str, object]:
         raise ValueError(f"'{missing[0]}' is missing")
     unknown = sorted(set(table) - set(LABELS))
     if unknown:
-        raise ValueError(f"{shortened(unknown[0])} is not one of the 17 labels")
+        raise ValueError(f"{shown(unknown[0])} is not one of the 17 labels")
     return table
 
 
@@ -117,6 +124,10 @@ class EventRule(Options):
     # Log-odds that an event is true = intercept + slope * log-odds of its peak.
     intercept: Coefficient
     slope: Coefficient
+    curve: IsotonicCalibrator | VennAbersCalibrator | None = Field(
+        default=None, discriminator="method"
+    )
+    """Probability by peak, in place of intercept and slope where those were clearly worse."""
 
 
 class Silence(Options):
@@ -175,9 +186,15 @@ class Calibration(Options):
     likelihood: FrameCalibration = FrameCalibration()  # temperature and bias by likelihood
     events: dict[str, EventRule] = Field(default_factory=dict)  # of findings; empty: not fitted
     silence: dict[str, Silence] = Field(default_factory=dict)  # of every label; empty: not fitted
-    budget: float | None = Field(default=None, gt=0, le=1000)  # false alarms/h behind `clinical`
+    # False alarms per study behind `clinical`.
+    budget: float | None = Field(default=None, gt=0, le=1000)
     kappa: Kappa | None = None  # weight of a row in `transit`, if fitted
     low: float | None = Field(default=None, gt=0, le=1)  # lower threshold's share, if fitted
+    reliability: dict[str, EventReliability] = Field(default_factory=dict)
+    """By finding: confidences of events beside how often they were true, on held-out studies."""
+    pictures: dict[str, Calibrator] = Field(default_factory=dict)
+    """By finding: probability that a picture of the list of suspicious frames shows it."""
+    guarantee: Guarantee | None = None  # a promised recall, where one was asked for
 
     @property
     def training_studies(self) -> int:
@@ -188,7 +205,7 @@ class Calibration(Options):
     def _require_complete_tables(self) -> "Calibration":
         for label in self.rates:
             if label not in LABELS:
-                raise ValueError(f"rates: {shortened(label)} is not one of the 17 labels")
+                raise ValueError(f"rates: {shown(label)} is not one of the 17 labels")
         for name, table, labels in (
             ("events", self.events, FINDINGS),
             ("silence", self.silence, LABELS),
@@ -196,7 +213,7 @@ class Calibration(Options):
             if table and set(table) != set(labels):
                 wrong = sorted(set(table) ^ set(labels))[0]
                 raise ValueError(
-                    f"{name} must name each of its {len(labels)} labels: {shortened(wrong)}"
+                    f"{name} must name each of its {len(labels)} labels: {shown(wrong)}"
                 )
         return self
 

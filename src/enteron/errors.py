@@ -1,6 +1,7 @@
 """Errors that a person can act on: what is wrong, then what to do about it."""
 
 import difflib
+import reprlib
 from collections.abc import Iterable
 
 
@@ -51,12 +52,23 @@ def nearest(name: str, names: Iterable[str]) -> str:
     similar = difflib.get_close_matches(name, choices, n=1, cutoff=0.6)
     if similar:
         return f"did you mean '{similar[0]}'"
-    return "use one of " + ", ".join(f"'{choice}'" for choice in choices)
+    listed = ", ".join(f"'{shorten(choice)}'" for choice in choices[:_MOST_CHOICES])
+    return f"use one of {listed}" + (", …" if len(choices) > _MOST_CHOICES else "")
 
 
-def shortened(value: object, most: int = 60) -> str:
-    """A value from a file as a message shows it: quoted, escaped, and cut where it is long."""
-    text = ascii(value)
+_MOST_CHOICES = 40  # of a hint; there are 17 labels
+
+_REPR = reprlib.Repr()
+_REPR.maxstring = _REPR.maxother = _REPR.maxlong = 60
+
+
+def shown(value: object) -> str:
+    """A value of a file as messages show it: short, whatever the file holds."""
+    return _REPR.repr(value)
+
+
+def shorten(text: str, most: int = 60) -> str:
+    """A text of a file as messages show it: its beginning, where it is long."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 

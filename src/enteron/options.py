@@ -1,13 +1,13 @@
 """Options: frozen, validated values, read from TOML or JSON."""
 
-import json
 import tomllib
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from enteron.errors import ConfigError, nearest, shortened
+from enteron.errors import ConfigError, nearest, shorten, shown
+from enteron.files import INT64, MAX_DEPTH, TOML_LIMIT, parse_json, read_text
 
 
 class Options(BaseModel):
@@ -31,26 +31,47 @@ def load_options(kind: type[OptionsT], path: Path) -> OptionsT:
 
 def read_toml(path: Path) -> dict[str, Any]:
     """The tables of a TOML file."""
+    text = read_text(path, TOML_LIMIT, "give a TOML file in UTF-8", error=ConfigError)
+    return parse_toml(text, path.name)
+
+
+def parse_toml(text: str, source: str) -> dict[str, Any]:
+    """The tables of TOML text; whole numbers have at most 64 bits, as TOML demands."""
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(
-            f"{path.name} cannot be read ({error})", "give a TOML file in UTF-8"
-        ) from error
-    try:
-        return tomllib.loads(text)
+        tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(
-            f"{path.name} is not TOML: {error}", "correct that line (strings need quotes)"
+            f"{source} is not TOML: {shorten(str(error), 120)}",
+            "correct that line (strings need quotes)",
         ) from error
+    except RecursionError as error:
+        raise ConfigError(
+            f"{source} nests too deeply", "options have tables of a few levels"
+        ) from error
+    except ValueError as error:  # integers of thousands of digits, dates that do not exist
+        raise ConfigError(
+            f"{source} holds a value that cannot be read", "correct its numbers and dates"
+        ) from error
+    values: list[Any] = [tables]
+    for _ in range(MAX_DEPTH):  # level by level
+        if any(type(value) is int and value not in INT64 for value in values):
+            raise ConfigError(
+                f"{source} holds a whole number of more than 64 bits", "give a smaller one"
+            )
+        values = [
+            item
+            for value in values
+            if isinstance(value, (dict, list))
+            for item in (value.values() if isinstance(value, dict) else value)
+        ]
+    if values:
+        raise ConfigError(f"{source} nests too deeply", "options have tables of a few levels")
+    return tables
 
 
 def parse_json_options(kind: type[OptionsT], text: str, source: str, remedy: str) -> OptionsT:
     """Parse a JSON file that enteron wrote; `remedy` says how to get a valid one."""
-    try:
-        table = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise ConfigError(f"{source} is not JSON: {error}", remedy) from error
+    table = parse_json(text, source, remedy, error=ConfigError)
     if not isinstance(table, dict):
         raise ConfigError(f"{source} holds a {type(table).__name__}, not an object", remedy)
     return make_options(kind, table, source)
@@ -62,10 +83,8 @@ def make_options(kind: type[OptionsT], table: dict[str, Any], source: str) -> Op
         return kind.model_validate(table)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        *section, name = [str(part) for part in first["loc"]] or ["(whole file)"]
-        shown = [_shown(part) for part in section]
-        where = f"{source}: [{'.'.join(shown)}] " if section else f"{source}: "
-        where += _shown(name)
+        *section, name = [shorten(str(part)) for part in first["loc"]] or ["(whole file)"]
+        where = f"{source}: [{'.'.join(section)}] {name}" if section else f"{source}: {name}"
         if first["type"] == "extra_forbidden":
             names = sorted(_section(kind, section).model_fields)
             raise ConfigError(f"{where} is not an option", nearest(name, names)) from error
@@ -73,22 +92,18 @@ def make_options(kind: type[OptionsT], table: dict[str, Any], source: str) -> Op
             raise ConfigError(
                 f"{where} is missing", "every option without a default must be set"
             ) from error
-        reason = first["msg"][0].lower() + first["msg"][1:]
+        message = first["msg"][0].lower() + first["msg"][1:]
         raise ConfigError(
-            f"{where} = {shortened(first['input'])} is not valid",
-            f"the {reason}".removeprefix("the the "),
+            f"{where} = {shown(first['input'])} is not valid",
+            f"the {message}".removeprefix("the the "),
         ) from error
-
-
-def _shown(name: str) -> str:
-    """A name from a file as a message shows it; only odd ones are quoted."""
-    return name if name.isprintable() and len(name) <= 60 else shortened(name)
 
 
 def _section(kind: type[Options], path: list[str]) -> type[Options]:
     """The options class of a nested section."""
     for name in path:
-        inner = kind.model_fields[name].annotation
+        field = kind.model_fields.get(name)
+        inner = None if field is None else field.annotation
         if not (isinstance(inner, type) and issubclass(inner, Options)):
             break
         kind = inner

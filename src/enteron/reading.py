@@ -6,7 +6,7 @@ unfinished stage and ends with the same files.
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,15 +15,19 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from enteron.calibration import Calibration, FrameCalibration
-from enteron.datasets.galar import find_studies
+from enteron.datasets.galar import search_root
 from enteron.datasets.submission import write_submission
 from enteron.decoding import DecodedEvent, DecodeOptions, decode, preset
 from enteron.decoding.options import require_fitted
 from enteron.decoding.pipeline import decision_thresholds, frame_calibration
-from enteron.errors import StudyError
+from enteron.decoding.suspicious import SuspicionOptions
+from enteron.errors import EnteronError, StudyError, quantity
+from enteron.files import make_folder, make_subfolder
+from enteron.folders.identity import ReadingIdentity, decoding_hash, file_hashes, scores_hash
 from enteron.folders.label_studio import write_label_studio
 from enteron.folders.model import (
     CALIBRATION,
+    calibration_hash,
     decoding_priors,
     load_calibration,
     load_model,
@@ -31,6 +35,10 @@ from enteron.folders.model import (
 )
 from enteron.folders.reading import (
     EMBEDDINGS,
+    EVENTS,
+    EVENTS_TABLE,
+    LABEL_STUDIO,
+    REPORT,
     SCORES,
     SUBMISSION,
     ModelFacts,
@@ -41,21 +49,26 @@ from enteron.folders.reading import (
     State,
     Unreadable,
     package_versions,
+    require_folder_of,
     scaling_note,
     write_events,
 )
 from enteron.folders.scores import write_scores
+from enteron.folders.suspicious import SUSPICIOUS, suspicious_frames, write_suspicious
+from enteron.ids import natural_key, neutral_id
+from enteron.locks import folder_lock
 from enteron.options import Options
 from enteron.progress import Progress, SilentProgress
 from enteron.report import write_report
-from enteron.report.pictures import choose_pictures, save_pictures
+from enteron.report.pictures import INDEX, PICTURES, choose_pictures, save_pictures
 from enteron.study import Study, open_study
-from enteron.study.folder import is_image_name
+from enteron.study.ignored import Ignored
+from enteron.study.naming import default_id, own_name
 from enteron.types import Annotation, Scores
 
 if TYPE_CHECKING:
     from enteron.folders.model import ModelRecord
-    from enteron.inference.embed import Embeddings
+    from enteron.inference.embed import Embeddings, StudyEmbedding
     from enteron.inference.encoder import Encoder, ImageBatch
     from enteron.inference.score import ProbeEffect
     from enteron.model.network import Network
@@ -63,6 +76,12 @@ if TYPE_CHECKING:
 
 _TRIAL_FRAMES = 4  # frames of the study on which runtimes are compared
 _MOST_LISTED = 100  # unreadable frames that run.json lists; all of them are counted
+_STAGE_FILES: dict[State, tuple[str, ...]] = {
+    "scored": (SCORES,),
+    "decoded": (EVENTS, EVENTS_TABLE, SUBMISSION, SUSPICIOUS, *LABEL_STUDIO),
+    "illustrated": (f"{PICTURES}/{INDEX}",),
+    "finished": (REPORT,),
+}
 _PACKAGES = ("enteron", "torch", "numpy", "scipy", "polars", "opencv-python-headless", "av")
 
 PresetName = Literal["paper", "transit", "challenge", "clinical"]
@@ -86,6 +105,12 @@ class ReadOptions(Options):
     mask_text: bool = True
     """Remove what the recorder wrote into the pictures of the report."""
 
+    device: str | None = None
+    """Capsule system of the study, if known: a promised recall holds for some only."""
+
+    weights: dict[str, float] = Field(default_factory=dict)
+    """Importance of findings in the list of suspicious frames; 1 where a finding is not named."""
+
 
 def read(
     study: Path | str | Study,
@@ -94,16 +119,22 @@ def read(
     out: Path | str | None = None,
     options: ReadOptions | None = None,
     preset: PresetName | None = None,
+    study_id: str | None = None,
     truth: Annotation | None = None,
     progress: Progress | None = None,
 ) -> Reading:
     """Read one study (a folder of frames, or a video) with a model folder.
 
-    Files go to `out`, or to `<study>-reading` in the current folder. A killed reading resumes when
-    it is called again. `preset` is short for `ReadOptions(preset=...)`.
+    Files go to `out`, or to `<id>-reading` in the current folder. A killed reading resumes when
+    it is called again. `preset` is short for `ReadOptions(preset=...)`. Without `study_id` the id
+    is derived from the content of the study, unless its name is an id of a known dataset.
     """
-    options = _read_options(options, preset)
-    return Reader(model, options).read(study, out, truth=truth, progress=progress)
+    reader = Reader(model, _read_options(options, preset))
+    if not isinstance(study, Study):
+        study = open_study(study, study_id=study_id)
+    elif study_id is not None:
+        raise StudyError("the study is open and has an id", "leave out study_id")
+    return reader.read(study, out, truth=truth, progress=progress)
 
 
 def read_all(
@@ -113,18 +144,78 @@ def read_all(
     out: Path | str | None = None,
     options: ReadOptions | None = None,
     preset: PresetName | None = None,
+    keep_names: bool = False,
     progress: Progress | None = None,
 ) -> list[Reading]:
-    """Read every study under a root, one folder each, and write a submission of all of them."""
-    root = Path(root)
-    folder = Path(f"{root.resolve().name}-reading") if out is None else Path(out)
+    """Read every study under a root, one folder each, and write a submission of all of them.
+
+    A study that cannot be read does not stop the others: `StudiesNotReadError` is raised at the
+    end, holds the readings of the others, and no submission is written. `keep_names` makes ids of
+    the names of folders and files.
+    """
+    progress = progress or SilentProgress()
+    found = studies_under(Path(root), keep_names=keep_names)
+    for sentence in found.ignored.sentences():
+        progress.message(f"Ignored: {sentence}.")
+    folder = found.default_folder if out is None else Path(out)
     reader = Reader(model, _read_options(options, preset))
-    readings = [
-        reader.read(open_study(path, study_id=name), folder / name, progress=progress)
-        for name, path in studies_under(root)
-    ]
-    write_joint_submission(readings, folder)
+    readings: list[Reading] = []
+    failures: dict[str, EnteronError] = {}
+    make_folder(folder)
+    with folder_lock(folder):
+        for study, result in read_each(reader, found.studies, folder, {}, progress):
+            if isinstance(result, Reading):
+                readings.append(result)
+            else:
+                failures[study.name] = result
+        if failures:
+            raise StudiesNotReadError(readings, failures)
+        write_joint_submission(readings, folder)
     return readings
+
+
+class StudiesNotReadError(StudyError):
+    """Some studies of a root could not be read."""
+
+    def __init__(self, readings: list[Reading], failures: dict[str, EnteronError]) -> None:
+        self.readings = readings
+        self.failures = failures
+        """What is wrong with each study, by the name of its folder or file."""
+        total = len(readings) + len(failures)
+        reasons = " ".join(f"{name}: {error}" for name, error in failures.items())
+        super().__init__(
+            f"{len(failures)} of {quantity(total, 'study', 'studies')} "
+            f"{'was' if len(failures) == 1 else 'were'} not read, so no {SUBMISSION} of all of "
+            f"them was written. {reasons.rstrip('.')}",
+            "mend them or move them away, and run again",
+        )
+
+
+def read_each(
+    reader: "Reader",
+    studies: Sequence["FoundStudy"],
+    folder: Path,
+    truths: Mapping[str, Annotation],
+    progress: Progress,
+) -> Iterator[tuple["FoundStudy", "Reading | EnteronError"]]:
+    """Read several studies into folders named by their ids; one that fails yields its error."""
+    # The joint file stands for all studies: it is there only after a run that read them all.
+    (folder / SUBMISSION).unlink(missing_ok=True)
+    for number, study in enumerate(studies, 1):
+        progress.message(f"Reading study {number} of {len(studies)}: {study.name}")
+        try:
+            opened = open_study(study.path, study_id=study.id)
+            for sentence in opened.ignored.sentences():
+                progress.message(f"Ignored: {sentence}.")
+            truth = truths.get(opened.id)
+            target = make_subfolder(folder, opened.id)
+            result = reader.read(opened, target, truth=truth, progress=progress)
+        except EnteronError as error:
+            result = error
+        except OSError as error:
+            reason = error.strerror or type(error).__name__
+            result = StudyError(f"the study cannot be read ({reason})", "check its files")
+        yield study, result
 
 
 def _read_options(options: ReadOptions | None, preset: PresetName | None) -> ReadOptions:
@@ -142,6 +233,7 @@ class Reader:
         read_record(model)  # report what is wrong with the folder before loading the weights
         calibrated = (model / CALIBRATION).exists()
         self.calibration: Calibration | None = load_calibration(model) if calibrated else None
+        self.calibration_hash = calibration_hash(model) if calibrated else None
         self.priors = decoding_priors(self.calibration or Calibration(), model)
         # Refuse a preset that was never fitted now, not after hours of encoding.
         require_fitted(self.decoding, self.calibration or Calibration())
@@ -162,7 +254,8 @@ class Reader:
         """Read one study, from its frames to the page."""
         opened = study if isinstance(study, Study) else open_study(study)
         folder = Path(f"{opened.id}-reading") if out is None else Path(out)
-        with opened:
+        make_folder(folder)
+        with opened, folder_lock(folder):
             run = _ReadingRun(self, opened, folder, truth, progress or SilentProgress())
             return run.execute()
 
@@ -212,16 +305,21 @@ class _ReadingRun:
     truth: Annotation | None
     progress: Progress
     timings: dict[str, float] = field(default_factory=dict)
+    files: dict[str, str] = field(default_factory=dict)  # SHA-256 of the files of finished stages
+    embedding: "StudyEmbedding | None" = None
     embeddings: "Embeddings | None" = None
     scores: Scores | None = None
     effect: "ProbeEffect | None" = None
 
     def execute(self) -> Reading:
-        """Run all stages."""
-        _claim_folder(self.folder, self.study.id)
-        self._save_record("started")
+        """Run all stages. Whatever an earlier run left is refused before anything is written."""
+        require_folder_of(self.folder, self.study.id)
         with self._stage("embed", "embedded"):
-            self.embeddings = self._embed()
+            self.embedding = self._prepare_embedding()
+            self.embedding.check()
+            self._save_record("started")
+            with self.progress.task("Encoding frames", len(self.study)) as advance:
+                self.embeddings = self.embedding.run(advance)
         with self._stage("score", "scored"):
             self.scores = self._score(self.embeddings)
         with self._stage("decode", "decoded"):
@@ -230,11 +328,11 @@ class _ReadingRun:
             self._save_pictures(self.scores, events)
         with self._stage("report", "finished"):  # the page is made from the files alone
             text = not self.reader.options.mask_text
-            write_report(self.folder, truth=self.truth, device_text=text)
+            write_report(self.folder, truth=self.truth, device_text=text, unfinished=True)
         return Reading(self.folder, self.scores, tuple(events), self._record("finished"))
 
-    def _embed(self) -> "Embeddings":
-        from enteron.inference.embed import FLIPPED, PLAIN, EmbedOptions, embed_study
+    def _prepare_embedding(self) -> "StudyEmbedding":
+        from enteron.inference.embed import FLIPPED, PLAIN, EmbedOptions, StudyEmbedding
         from enteron.inference.store import started_key
 
         path = self.folder / EMBEDDINGS
@@ -242,8 +340,7 @@ class _ReadingRun:
         encoder = self.reader.encoder(self.study, earlier and earlier.runtime)
         options = EmbedOptions(redundancy=self.reader.options.redundancy)
         views = (PLAIN, FLIPPED) if self.reader.options.tta else (PLAIN,)
-        with self.progress.task("Encoding frames", len(self.study)) as advance:
-            return embed_study(self.study, encoder, path, options, advance, views=views)
+        return StudyEmbedding(self.study, encoder, path, options, views=views)
 
     def _score(self, embeddings: "Embeddings") -> Scores:
         from enteron.inference.score import probe_effect, score_study
@@ -258,22 +355,45 @@ class _ReadingRun:
                 frames_per_row=self.study.frames_per_row,
                 advance=advance,
             )
-        write_scores(self.folder / SCORES, scores)
+        write_scores(self.folder / SCORES, scores, self._identity(scores))
         self.effect = probe_effect(self.reader.network, embeddings, scores, flips=flips)
         return scores
 
     def _decode(self, scores: Scores) -> list[DecodedEvent]:
         options = self.reader.decoding
         events = decode(scores, options, self.reader.priors, self.reader.calibration)
-        write_events(self.folder, scores, events, cut=options.cut)
-        write_label_studio(self.folder, scores, events, rate=self._rate, axis=self.study.axis)
+        identity = self._identity(scores)
+        write_events(self.folder, scores, events, identity, cut=options.cut)
+        write_suspicious(
+            self.folder,
+            scores,
+            events,
+            self.reader.priors,
+            self.reader.calibration,
+            embeddings=self.embeddings,
+            device=self.reader.options.device,
+            options=SuspicionOptions(weights=self.reader.options.weights),
+        )
+        write_label_studio(
+            self.folder,
+            scores,
+            events,
+            rate=self._rate,
+            axis=self.study.axis,
+            identity=identity,
+        )
         return events
 
     def _save_pictures(self, scores: Scores, events: Sequence[DecodedEvent]) -> None:
-        chosen = choose_pictures(scores, events)
+        assert self.embedding is not None
+        assert self.embeddings is not None
+        chosen = choose_pictures(scores, events, suspicious_frames(self.folder))
         mask_text = self.reader.options.mask_text
+        content = self.embeddings.content
         with self.progress.task("Choosing pictures", len(chosen.frames)):
-            save_pictures(self.study, chosen, self.folder, mask_text=mask_text)
+            save_pictures(self.study, chosen, self.folder, mask_text=mask_text, content=content)
+        if not self.study.random_access:  # the frames of a folder were compared one by one
+            self.embedding.require_unchanged()
 
     @property
     def _rate(self) -> float | None:
@@ -284,7 +404,20 @@ class _ReadingRun:
         start = time.perf_counter()
         yield
         self.timings[name] = round(time.perf_counter() - start, 3)
+        self.files |= file_hashes(self.folder, _STAGE_FILES.get(state, ()))
         self._save_record(state)
+
+    def _identity(self, scores: Scores | None) -> ReadingIdentity:
+        """What the files of this run belong to, as far as it is known."""
+        reader, embeddings = self.reader, self.embeddings
+        return ReadingIdentity(
+            study=self.study.id,
+            content=None if embeddings is None else embeddings.record.content,
+            model=reader.record.weights_hash,
+            calibration=reader.calibration_hash,
+            decoding=decoding_hash(reader.decoding, reader.priors),
+            scores=None if scores is None else scores_hash(scores),
+        )
 
     def _save_record(self, state: State) -> None:
         self._record(state).save(self.folder)
@@ -296,6 +429,8 @@ class _ReadingRun:
         return RunRecord(
             study=study.id,
             state=state,
+            identity=self._identity(scores),
+            files=dict(self.files),
             command=f"enteron read {study.id} --preset {reader.options.preset}",
             rows=len(study),
             scored=None if scores is None else len(scores.axis),
@@ -304,6 +439,7 @@ class _ReadingRun:
             rate=self._rate,
             rate_note=None if self._rate is None else "from the video",
             notes=study.notes,
+            ignored=tuple(study.ignored.counts()),
             unreadable=Unreadable(
                 count=len(unreadable),
                 frames=tuple(sorted(unreadable)[:_MOST_LISTED]),
@@ -347,25 +483,6 @@ class _ReadingRun:
         )
 
 
-def _claim_folder(folder: Path, study: str) -> None:
-    """Create the folder, or check that it holds an earlier reading of the same study."""
-    if folder.exists() and not folder.is_dir():
-        raise StudyError(f"'{folder.name}' is a file", "give a folder for the reading")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StudyError(
-            f"cannot create folder '{folder.name}' ({error.strerror})",
-            "give a path that you may write to",
-        ) from error
-    record = RunRecord.load(folder)
-    if record is not None and record.study != study:
-        raise StudyError(
-            f"'{folder.name}' holds the reading of study {record.study}, not of {study}",
-            "give another folder",
-        )
-
-
 def write_joint_submission(readings: Sequence[Reading], out: Path) -> Path:
     """Write the official file of several readings."""
     path = out / SUBMISSION
@@ -373,17 +490,73 @@ def write_joint_submission(readings: Sequence[Reading], out: Path) -> Path:
     return path
 
 
-def studies_under(path: Path) -> list[tuple[str, Path]]:
-    """(id, path) of each study: the path itself, or those of a root that holds several."""
+# ---- which studies to read
+
+
+@dataclass(frozen=True)
+class FoundStudy:
+    """A study that is to be read."""
+
+    path: Path
+    id: str | None  # None where it cannot be opened, which is told when it is read
+
+    @property
+    def name(self) -> str:
+        """The name of its folder or file: for the terminal, never for a file."""
+        return self.path.name or self.path.resolve().name
+
+
+@dataclass(frozen=True)
+class FoundStudies:
+    """The studies at a path, and what else lies there."""
+
+    studies: tuple[FoundStudy, ...]
+    ignored: Ignored
+
+    @property
+    def default_folder(self) -> Path:
+        """Where readings go unless a folder is given; its name says nothing about a patient."""
+        ids = sorted(study.id or "" for study in self.studies)
+        if len(ids) == 1:
+            return Path(f"{ids[0] or 'study'}-reading")
+        digest = neutral_id(study.encode() for study in ids).removeprefix("study-")
+        return Path(f"studies-{digest}-reading")
+
+
+def studies_under(path: Path, *, keep_names: bool = False) -> FoundStudies:
+    """The study at a path, or those of a root that holds several.
+
+    An id is the study's own name where that is an id of a known dataset, or with `keep_names`;
+    otherwise it is derived from the study's content.
+    """
     if not path.is_dir():
-        return [(path.stem, path)]
-    if any(is_image_name(entry.name) for entry in path.iterdir()):
-        return [(path.resolve().name, path)]
-    entries = find_studies(path).values()
-    studies = [(entry.id, entry.images) for entry in entries if entry.images is not None]
-    if not studies:
+        return FoundStudies((_found(path, keep_names),), Ignored())
+    files = search_root(path)
+    paths = [image for images in files.images.values() for image in images]
+    if not paths:
+        listed = "".join(f"; ignored {sentence}" for sentence in files.ignored.sentences())
         raise StudyError(
-            f"'{path.name}' holds neither frames nor videos",
-            "give a folder of PNG or JPEG frames, a video, or a folder with several of them",
+            f"'{path.name}' holds neither frames nor videos{listed}",
+            "give a folder of PNG, JPEG, TIFF or BMP frames, a video, or a folder with several of "
+            "them",
         )
-    return studies
+    paths.sort(key=lambda study: natural_key(own_name(study)))
+    studies = tuple(_found(study, keep_names) for study in paths)
+    path_of: dict[str, Path] = {}
+    for study in studies:
+        if study.id is None:
+            continue
+        other = path_of.setdefault(study.id, study.path)
+        if other != study.path:
+            first, second = (f"'{p.parent.name}/{p.name}'" for p in (other, study.path))
+            raise StudyError(f"{first} and {second} are the same study", "keep one of them")
+    return FoundStudies(studies, files.ignored)
+
+
+def _found(path: Path, keep_name: bool) -> FoundStudy:
+    if keep_name:
+        return FoundStudy(path, default_id(path, keep_name=True))
+    try:
+        return FoundStudy(path, default_id(path))
+    except StudyError:
+        return FoundStudy(path, None)

@@ -47,6 +47,10 @@ STORED_EVERY = 5
 """Original frames per row in most of Galar, where constants counted in rows were chosen."""
 
 
+PAUSE = 10
+"""Frame periods without a frame that make a gap in time; adaptive rates vary by less."""
+
+
 class Unit(StrEnum):
     """What an event's numbers count. In most Galar studies `frame = 5 * index`."""
 
@@ -65,6 +69,15 @@ def check_confidence(value: float | None, what: str) -> None:
 
 
 _ROUNDING = 1e-6
+
+
+class Layout(StrEnum):
+    """How labelled data are stored; `enteron.datasets.layouts` opens them."""
+
+    GALAR = "galar"
+    KVASIR = "kvasir"
+    WCEBLEEDGEN = "wcebleedgen"
+    TABLE = "table"
 
 
 def _check_span(start: int, stop: int, what: str) -> None:
@@ -242,17 +255,27 @@ class Scores:
                 f"a row of study {self.study} cannot stand for {self.frames_per_row} frames",
                 "give a number above 0",
             )
-        if self.times is not None and self.times.shape != (len(self.axis),):
+        if self.times is not None:
+            self._check_times(self.times)
+
+    def _check_times(self, times: NDArray[np.float64]) -> None:
+        if times.shape != (len(self.axis),):
             raise EnteronError(
-                f"study {self.study} has {self.times.size} times for {len(self.axis)} frames",
+                f"study {self.study} has {times.size} times for {len(self.axis)} frames",
                 "give one time per frame, or none",
             )
-        if self.times is not None and not np.isfinite(self.times).all():
-            row = int(np.argmin(np.isfinite(self.times)))
+        remedy = "give every row its seconds since the first frame, in order, or leave times out"
+        if not np.isfinite(times).all():
+            row = int(np.flatnonzero(~np.isfinite(times))[0])
             raise EnteronError(
-                f"study {self.study}, frame {self.axis.frames[row]} has the time "
-                f"{self.times[row]:g}",
-                "times are seconds since the first frame: give all of them, or none",
+                f"study {self.study}: the time of {self.unit} {self.axis.frames[row]} is "
+                f"{times[row]}",
+                remedy,
+            )
+        if (np.diff(times) < 0).any():
+            row = int(np.flatnonzero(np.diff(times) < 0)[0]) + 1
+            raise EnteronError(
+                f"study {self.study}: times go back at {self.unit} {self.axis.frames[row]}", remedy
             )
 
     @property
@@ -275,12 +298,17 @@ class Scores:
         """(rows,) seconds at which each row stops holding, if times are known.
 
         A row holds until the next one begins. Before a gap and at the end of the study it holds
-        for one frame period: the median distance of rows that follow each other directly.
+        for one frame period: the median distance of rows that follow each other directly. A gap is
+        one in the numbering, or a pause in time that the numbering does not show.
         """
         if self.times is None or len(self.axis) == 1:
             return self.times  # the period of a single frame is unknown
+        waits = np.diff(self.times)
         follows = np.diff(self.axis.frames) <= self.axis.step  # no gap before the next row
-        ends = self.times + np.median(np.diff(self.times)[follows])
+        period = np.median(waits[follows])
+        if period > 0:
+            follows &= waits <= PAUSE * period
+        ends = self.times + period
         ends[:-1] = np.where(follows, self.times[1:], np.minimum(ends[:-1], self.times[1:]))
         return ends
 
@@ -318,6 +346,99 @@ class Scores:
         if labels:
             axes.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
         return axes
+
+
+@dataclass(frozen=True, eq=False)
+class FrameLabels:
+    """The 17 labels of some frames, each present, absent or unknown.
+
+    Absent is `known & ~present`, never `~present`: ask `absent`. A label that is not known is not
+    present either, so that sums of `present` count what the annotation says.
+    """
+
+    present: NDArray[np.bool_]  # (frames, 17), columns in the order of LABELS
+    known: NDArray[np.bool_]  # (frames, 17)
+
+    def __post_init__(self) -> None:
+        for name in ("present", "known"):
+            array = np.asarray(getattr(self, name))
+            if array.dtype != np.bool_ or array.ndim != 2 or array.shape[1] != len(LABELS):
+                raise LabelError(
+                    f"labels of shape {array.shape} and type {array.dtype} are not a table of "
+                    "labels",
+                    f"give truth values of shape (frames, {len(LABELS)})",
+                )
+            object.__setattr__(self, name, _read_only(array))
+        if self.present.shape != self.known.shape:
+            raise LabelError(
+                f"{len(self.present)} rows of labels do not fit {len(self.known)} rows of what is "
+                "known",
+                "give both for the same frames",
+            )
+        contradictions = np.argwhere(self.present & ~self.known)
+        if contradictions.size:
+            row, column = contradictions[0].tolist()
+            raise LabelError(
+                f"in row {row} '{LABELS[column]}' is both present and unknown",
+                "a label that is present is known",
+            )
+
+    @classmethod
+    def complete(cls, present: NDArray[np.bool_]) -> "FrameLabels":
+        """Labels of which every one is known, as in Galar."""
+        return cls(present, np.broadcast_to(np.True_, np.shape(present)))
+
+    @classmethod
+    def of(cls, truth: "FrameLabels | NDArray[np.bool_]") -> "FrameLabels":
+        """The labels themselves, or an array of which every label is known."""
+        return truth if isinstance(truth, FrameLabels) else cls.complete(truth)
+
+    @classmethod
+    def unknown(cls, frames: int) -> "FrameLabels":
+        """Labels of which nothing is known."""
+        nothing = np.zeros((frames, len(LABELS)), dtype=np.bool_)
+        return cls(nothing, nothing)
+
+    @classmethod
+    def concatenate(cls, parts: Sequence["FrameLabels"]) -> "FrameLabels":
+        """The rows of several tables one below the other."""
+        none = np.empty((0, len(LABELS)), dtype=np.bool_)
+        present = np.concatenate([none, *(part.present for part in parts)])
+        if all(part.is_complete for part in parts):
+            return cls.complete(present)
+        return cls(present, np.concatenate([none, *(part.known for part in parts)]))
+
+    def __len__(self) -> int:
+        return len(self.present)
+
+    def __getitem__(self, rows: slice | NDArray[Any]) -> "FrameLabels":
+        """Some of the rows."""
+        return FrameLabels(self.present[rows], self.known[rows])
+
+    @property
+    def absent(self) -> NDArray[np.bool_]:
+        """(frames, 17): known not to show the label."""
+        return self.known & ~self.present
+
+    @cached_property
+    def is_complete(self) -> bool:
+        """Whether every label of every frame is known."""
+        return bool(self.known.all())
+
+    @cached_property
+    def informative(self) -> NDArray[np.bool_]:
+        """(frames,): at least one label is known."""
+        return self.known.any(axis=1)
+
+    @cached_property
+    def present_counts(self) -> NDArray[np.int64]:
+        """(17,) frames that show each label."""
+        return self.present.sum(axis=0)
+
+    @cached_property
+    def known_counts(self) -> NDArray[np.int64]:
+        """(17,) frames in which each label is present or absent."""
+        return self.known.sum(axis=0)
 
 
 Gap = tuple[int, int]  # [start, stop) of the missing frame numbers

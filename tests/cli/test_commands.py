@@ -12,6 +12,7 @@ import pytest
 from enteron.cli import (
     calibrate,
     check,
+    compare,
     decode,
     demo,
     evaluate,
@@ -85,7 +86,7 @@ def test_demo_tells_the_whole_story(enteron, tmp_path):
 def test_evaluate_prints_tables_and_json(enteron, files):
     files("t.json", TRUTH)
     said = enteron("evaluate", "t.json", "t.json").stdout
-    for part in ("official", "an empty file", "false alarms / h", "small intestine", "assumed"):
+    for part in ("official", "an empty file", "false alarms / study", "small intestine", "unknown"):
         assert part in said
     figures = json.loads(enteron("evaluate", "t.json", "t.json", "--json").stdout)
     assert figures["map"] == {"0.5": 1.0, "0.95": 1.0}
@@ -163,13 +164,16 @@ def test_evaluate_uses_the_reading_s_frame_rate(enteron, files, readings):
     said = enteron("evaluate", "t.json", "out/1").stdout
     assert "0.0 hours at 10 frames/s (from the reading).\n" in said
     findings = json.loads(enteron("evaluate", "t.json", "out/1", "--json").stdout)["findings"]
-    assert (findings["rate"], findings["rate_assumed"]) == (10.0, False)
+    assert (findings["rate"], findings["timed_studies"]) == (10.0, 1)
     assert findings["hours"] == pytest.approx(20 / 10 / 3600)
     said = enteron("evaluate", "t.json", "out/1", "--rate", "5").stdout
     assert "at 5 frames/s (as given).\n" in said
     files("2.json", official(("2", EVENTS)))
     said = enteron("evaluate", "2.json", "out/2").stdout
-    assert "at 2 frames/s (assumed). Set the rate with --rate." in said
+    assert "frame rate is unknown, so there are no rates per hour. Set it with --rate." in said
+    findings = json.loads(enteron("evaluate", "2.json", "out/2", "--json").stdout)["findings"]
+    assert (findings["hours"], findings["false_alarms_per_hour"]) == (None, None)
+    assert findings["false_alarms_per_study"] == 0.0
 
 
 def test_evaluate_one_study_of_a_truth_with_several(enteron, files, readings):
@@ -237,15 +241,15 @@ def test_a_file_without_the_right_to_read_it_is_bad_input(
     """
     files("t.json", TRUTH)
     files("p.json", TRUTH)
-    read_text = Path.read_text
+    open_descriptor = os.open
 
     def refused(path, *options, **named):
-        if path.name == "p.json":
+        if Path(path).name == "p.json":
             raise PermissionError(13, "Permission denied", str(path))
-        return read_text(path, *options, **named)
+        return open_descriptor(path, *options, **named)
 
     monkeypatch.setattr(os, "access", lambda path, *_, **__: Path(path).name != "p.json")
-    monkeypatch.setattr(Path, "read_text", refused)
+    monkeypatch.setattr(os, "open", refused)
     monkeypatch.setattr(sys, "argv", ["enteron", *arguments])
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as ended:
@@ -259,9 +263,9 @@ def test_a_file_without_the_right_to_read_it_is_bad_input(
 @pytest.mark.parametrize(
     "command",
     [
-        calibrate.calibrate, check.check, decode.decode, demo.demo, evaluate.evaluate,
-        export.export, phantom.phantom, priors.fit, read.read, report.report, train.train,
-        tune.tune, validate.validate,
+        calibrate.calibrate, check.check, compare.compare, decode.decode, demo.demo,
+        evaluate.evaluate, export.export, phantom.phantom, priors.fit, read.read, report.report,
+        train.train, tune.tune, validate.validate,
     ],
 )  # fmt: skip
 def test_no_path_is_left_to_typer_s_own_check(command):

@@ -43,7 +43,7 @@ def reading(folder) -> dict:
 def test_decode_writes_a_reading(enteron, scores, tmp_path):
     assert "Study 7" in enteron("decode", scores(), "--out", "out", "--study-id", "7").stdout
     assert {p.name for p in (tmp_path / "out").iterdir()} == {
-        "events.json", "events.csv", "submission.json", "run.json",
+        "events.json", "events.csv", "suspicious.json", "submission.json", "run.json",
     }  # fmt: skip
     content = reading(tmp_path / "out")
     assert (content["study"], content["unit"]) == ("7", "frame")
@@ -78,6 +78,34 @@ def test_times_are_kept(enteron, scores, tmp_path):
     line = (tmp_path / "out" / "events.csv").read_text().splitlines()[2]
     assert line.startswith("small intestine")
     assert line.endswith("150.0,350.0")
+
+
+def test_the_name_of_a_file_of_scores_reaches_no_file(enteron, scores, tmp_path):
+    for options in ([], ["--study-id", "anon"]):
+        enteron("decode", scores("Jane_Doe.csv"), "--out", "out", *options)
+        for path in (tmp_path / "out").iterdir():
+            assert b"Jane" not in path.read_bytes()
+    assert reading(tmp_path / "out")["study"] == "anon"
+    enteron("report", "out", "--scores", "Jane_Doe.csv")
+    assert "Jane" not in (tmp_path / "out" / "report.html").read_text()
+
+
+def test_a_missing_config_is_named_without_its_folder(enteron, scores, tmp_path):
+    config = tmp_path / "Jane_Doe" / "mine.toml"
+    done = enteron("decode", scores(), "--out", "out", "--config", config, code=1)
+    assert done.stderr.startswith("enteron: mine.toml cannot be read (No such file or directory)")
+    assert "Jane" not in done.stderr
+
+
+def test_times_that_are_no_numbers_are_refused(enteron, scores, tmp_path):
+    """They would make events.json invalid JSON: it has no NaN."""
+    times = 0.5 * np.arange(700)
+    for bad, said in ((np.nan, "the time of frame 45 is nan"), (np.inf, "frame 45 is inf")):
+        times[9] = bad
+        done = enteron("decode", scores(time=times), "--out", "out", code=1)
+        assert said in done.stderr
+        assert "leave times out" in done.stderr
+        assert not (tmp_path / "out").exists()
 
 
 def test_rows_are_named_as_rows_unless_a_stride_is_given(enteron, scores, tmp_path):
@@ -260,3 +288,17 @@ def test_help_does_not_wait_for_slow_imports(enteron, tmp_path):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
+
+
+def test_findings_are_weighted_in_the_list(enteron, scores, tmp_path):
+    enteron("decode", scores(), "--out", "out", "--weight", "polyp=3", "--weight", "blood=0")
+    listed = json.loads((tmp_path / "out" / "suspicious.json").read_text())
+    assert listed["weights"] == {"polyp": 3.0, "blood": 0.0}
+    assert "blood" not in {frame["label"] for frame in listed["frames"]}
+    for text, said in (
+        ("polip=3", "'polip' is not a finding; did you mean 'polyp'"),
+        ("polyp=x", "'polyp=x' has no weight from 0 to 1000"),
+        ("polyp=nan", "'polyp=nan' has no weight"),
+        ("polyp", "'polyp' has no weight"),
+    ):
+        assert said in enteron("decode", scores(), "--out", "out", "--weight", text, code=1).stderr

@@ -82,3 +82,34 @@ def test_tune_refuses(enteron, folder):
     (folder / "scores" / "0.csv").write_text("x")
     assert "study 0 has two files" in enteron("tune", "scores", "truth.json", code=1).stderr
     assert "Missing argument" in enteron("tune", "scores", code=2).stderr
+
+
+def test_tune_promises_a_recall_or_says_what_it_would_take(enteron, folder):
+    refused = enteron(
+        "tune", "scores", "truth.json", "--folds", 2, "--lesion-recall", 0.9, code=1
+    ).stderr
+    assert refused == (
+        "enteron: 4 studies with lesions cannot promise that at most 0.1 of the lesions are "
+        "missed; give at least 9 studies with lesions, or allow 0.2.\n"
+    )
+    said = enteron(
+        "tune", "scores", "truth.json", "--folds", 2, "--out", "model", "--lesion-recall", 0.6
+    ).stdout
+    said = " ".join(said.split())
+    assert "Promised recall 0.6: of a new study like these, at most 0.4" in said
+    assert "pictures a study:" in said
+    assert "Confidence of events on held-out studies" in said
+    guarantee = load_calibration(folder / "model").guarantee
+    assert guarantee is not None
+    assert guarantee.signatures is None
+    enteron("decode", "scores/0.parquet", "--out", "o", "--model", "model", "--preset", "clinical")
+    listed = json.loads((folder / "o" / "suspicious.json").read_text())
+    assert listed["promise"]["verdict"] == "unknown"
+    assert len(listed["frames"]) >= listed["promise"]["pictures"]
+    findings = [
+        event
+        for event in json.loads((folder / "o" / "events.json").read_text())["events"]
+        if event["label"] in LABELS[8:]
+    ]
+    assert len(findings) == listed["promise"]["pictures"]
+    assert "Invalid value" in enteron("tune", "a", "b", "--lesion-recall", 1.5, code=2).stderr

@@ -2,11 +2,19 @@
 
 import json
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from enteron.datasets.splits import Split, load_split, save_split, seeded_split
+from enteron.datasets.splits import (
+    Split,
+    joined_split,
+    load_split,
+    save_split,
+    seeded_split,
+    stratified_split,
+)
 from enteron.errors import LabelError
 
 IDS = [str(number) for number in range(1, 81)]
@@ -60,7 +68,7 @@ def test_stored_with_a_hash_and_refused_when_edited(tmp_path):
     path.write_text("{}")
     with pytest.raises(LabelError, match="is not a split"):
         load_split(path)
-    with pytest.raises(LabelError, match="is not a split"):
+    with pytest.raises(LabelError, match=r"none\.json cannot be read"):
         load_split(tmp_path / "none.json")
 
 
@@ -78,3 +86,60 @@ def test_what_cannot_be_split():
 def test_few_studies_still_validate():
     assert len(seeded_split(["a", "b", "c"]).val) == 1
     assert seeded_split(["a"]).train == ("a",)
+
+
+# ---- Stratified by label
+
+#  study        a    b    c    d    e    f
+#  label 0      x    x    x    x    x    x
+#  label 1      x    x    .    .    .    .
+#  label 2      .    .    .    x    .    .     (one study only: nothing to do)
+SHOWS = {
+    study: np.array([True, study in "ab", study == "d"]) for study in ("a", "b", "c", "d", "e", "f")
+}
+
+
+def sides(split: Split) -> tuple[str, str]:
+    return "".join(split.train), "".join(split.val)
+
+
+def test_a_split_that_lacks_nothing_stays_as_it_is():
+    split = Split(("b", "c", "d", "e"), ("a", "f"), (), "by hand")
+    assert stratified_split(split, SHOWS) is split
+
+
+def test_a_label_that_validation_lacks_is_swapped_in():
+    split = Split(("a", "b", "d", "e"), ("c", "f"), ("x",), "by hand")
+    changed = stratified_split(split, SHOWS)
+    train, val = sides(changed)
+    assert ("a" in val) != ("b" in val)
+    assert len(val) == 2
+    assert sorted(train + val) == list("abcdef")
+    assert changed.test == ("x",)
+    assert changed.rule == "by hand, stratified by label (1 changes)"
+    assert stratified_split(split, SHOWS) == changed  # the same every time
+
+
+def test_a_label_that_training_lacks_is_swapped_back():
+    split = Split(("c", "d", "e", "f"), ("a", "b"), (), "by hand")
+    train, val = sides(stratified_split(split, SHOWS))
+    assert len(val) == 2
+    assert ("a" in val) != ("b" in val)
+    assert ("a" in train) != ("b" in train)
+
+
+def test_validation_grows_where_swaps_do_not_reach():
+    """Three labels in pairs of studies of their own cannot all be in a validation of one study."""
+    shows = {f"{pair}{n}": np.eye(3, dtype=bool)[pair] for pair in range(3) for n in range(3)}
+    split = Split(tuple(s for s in shows if s != "00"), ("00",), (), "by hand")
+    changed = stratified_split(split, shows)
+    assert len(changed.val) == 3
+    assert {study[0] for study in changed.val} == {"0", "1", "2"}
+    assert len(stratified_split(split, shows, largest_val=0.0).val) == 1
+
+
+def test_splits_of_several_sources():
+    joined = joined_split({"one": seeded_split(IDS[:10]), "two": seeded_split(IDS[:10])})
+    single = seeded_split(IDS[:10])
+    assert joined.val == tuple(f"{name}.{s}" for name in ("one", "two") for s in single.val)
+    assert joined.rule == f"within each source: {single.rule}"

@@ -72,12 +72,17 @@ BAD = {
         "study a, event 1: 'start' is true; give a whole frame number.",
     ),
     "too large": (
+        video('{"start":1,"end":9999999999999,"label":["blood"]}'),
+        "study a, event 1: 'end' is 9999999999999; no study has that many frames.",
+    ),
+    "beyond 64 bits": (
         video('{"start":1,"end":99999999999999999999,"label":["blood"]}'),
-        "study a, event 1: 'end' is 99999999999999999999; no study has that many frames.",
+        "the file contains the number 999999999999… of 20 digits; whole numbers have at most 64 "
+        "bits.",
     ),
     "NaN": (
         video('{"start":NaN,"end":2,"label":["blood"]}'),
-        "the file contains NaN; frame numbers are whole numbers.",
+        "the file contains NaN; give a number that is finite.",
     ),
     "duplicate key": (
         video('{"start":1,"start":2,"end":2,"label":["blood"]}'),
@@ -89,11 +94,13 @@ BAD = {
     ),
     "truncated": (
         video(GOOD)[:-5],
-        "the file ends in the middle, at line 1; it was cut off; write or copy it again.",
+        "the file is not JSON: it ends in the middle, at line 1; it was cut off; write or copy it "
+        "again.",
     ),
     "truncated in a string": (
         '{"videos":[{"video_i',
-        "the file ends in the middle, at line 1; it was cut off; write or copy it again.",
+        "the file is not JSON: it ends in the middle, at line 1; it was cut off; write or copy it "
+        "again.",
     ),
     "empty": ("", 'the file is empty; write {"videos": [ … ]}.'),
     "not JSON": (
@@ -151,7 +158,7 @@ BAD = {
     ),
     "too deep": (
         "[" * 100_000,
-        "the file nests too deeply; write videos, events and labels as the format has them.",
+        "the file nests too deeply; write it as its format has it, without further levels.",
     ),
 }
 

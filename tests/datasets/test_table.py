@@ -104,7 +104,7 @@ def test_ones_with_a_decimal_point_are_ones(tmp_path):
         (",".join(GALAR_COLUMNS) + "\n", "have no rows"),
         (
             ",".join(GALAR_COLUMNS) + "\n1,2,3,4,5\n" + ",".join("9" * 40),
-            "are not a table|is empty",
+            "line 2, has 5 cells where the header has 27; check that every row",
         ),
     ],
 )
@@ -187,3 +187,46 @@ def test_events_give_back_the_rows_they_came_from(codes, step):
     ]
     for segment, following in pairwise(in_rows):
         assert segment.labels != following.labels
+
+
+HEADER = ",".join(GALAR_COLUMNS) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (HEADER.encode("utf-16"), "cannot be read (not UTF-8)"),
+        (HEADER.encode() + b"1,\0", "cannot be read (not UTF-8)"),
+        (b"\xe4" + HEADER.encode(), "cannot be read (it is not text in UTF-8)"),
+        (b"a," * 2_000_000, "has more than 1,000 columns"),
+        (HEADER.encode() + b"\n" * 2_000_001, "has more than 2,000,000 rows"),
+        (HEADER.encode() + b"1" * 200_000 + b",1" * 26, "line 2: 'index' is '1111"),
+        (b'"' + b"x" * 200_000 + b'",' + HEADER.encode(), "(field larger than field limit"),
+        (HEADER.encode() + b'"' + b",1" * 26 + b"\n", "line 2, has 1 cell where"),
+        (HEADER.encode() + b"1" + b",1" * 40 + b"\n", "line 2, has 41 cells where"),
+        (HEADER.encode() + b"1,\xff" + b",1" * 25 + b"\n", "invalid utf-8 sequence"),
+        (HEADER.encode() + b"1e30" + b",1" * 26 + b"\n", "line 2: 'index' is '1e30'"),
+        (HEADER.encode() + b"-5" + b",1" * 26 + b"\n", "line 2: 'index' is '-5'"),
+    ],
+)
+def test_hostile_tables_are_refused_in_one_sentence(tmp_path, content, said):
+    (tmp_path / "9.csv").write_bytes(content)
+    with pytest.raises(LabelError) as refused:
+        read_label_table(tmp_path / "9.csv")
+    assert said in str(refused.value)
+    assert len(str(refused.value)) < 300
+
+
+def test_index_is_optional(tmp_path):
+    """Only `frame` is needed; rows are then numbered in the order of their frames."""
+    columns = [name for name in GALAR_COLUMNS if name != "index"]
+    path = write_labels(tmp_path / "1.csv", ROWS, step=5, first=20, columns=columns)
+    table = read_label_table(path)
+    np.testing.assert_array_equal(table.values, ROWS)
+    assert table.index.tolist() == list(range(len(ROWS)))
+    assert table.axis.frames[0] == 100
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join([lines[0], *reversed(lines[1:])]) + "\n")
+    backwards = read_label_table(path)
+    np.testing.assert_array_equal(backwards.values, ROWS)
+    assert backwards.index.tolist() == list(range(len(ROWS)))

@@ -9,7 +9,7 @@ import pytest
 from enteron.cli import main
 from enteron.datasets.galar import Entry, find_studies
 from enteron.datasets.splits import Split, save_split
-from enteron.errors import ConfigError, LabelError, ModelError
+from enteron.errors import ConfigError, LabelError, ModelError, StudyError
 from enteron.fitting import calibrate as calibrate_module
 from enteron.fitting.calibrate import calibrate_model
 from enteron.folders.model import load_calibration, load_model, save_model
@@ -189,7 +189,7 @@ def test_parts_that_are_not_there(model, data, part, said):
 
 def test_data_without_the_studies_of_the_split(model, tmp_path):
     (tmp_path / "empty").mkdir()
-    with pytest.raises(LabelError, match="holds no study with images and labels"):
+    with pytest.raises(StudyError, match="'empty' holds no studies; give a folder with studies"):
         calibrate_model(model, tmp_path / "empty")
 
 

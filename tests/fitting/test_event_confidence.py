@@ -24,7 +24,7 @@ from enteron.fitting.event_confidence import (
     reliability,
 )
 from enteron.labels import FINDINGS
-from enteron.metrics.lesions import wilson_interval
+from enteron.metrics.intervals import wilson_interval
 from enteron.options import parse_json_options
 from tests.golden import make_mapie
 from tests.literal.lesions import isotonic_at, venn_abers

@@ -8,6 +8,7 @@ import pytest
 
 from enteron.decoding.events import DecodedEvent
 from enteron.errors import EnteronError, SubmissionError, UnitError
+from enteron.folders.identity import ReadingIdentity
 from enteron.folders.predictions import read_predictions
 from enteron.folders.reading import RunRecord, write_events
 from enteron.types import FrameAxis, Scores, Segment, Unit
@@ -75,7 +76,7 @@ def test_what_is_written_by_a_reading_is_read_back(tmp_path, cut):
     """events.json is cut at changes of the label set where submission.json is."""
     events = [DecodedEvent(start, stop, label, 0.75) for start, stop, label in EVENTS]
     scores = Scores("a", FrameAxis(np.arange(20)), np.zeros((20, 17), np.float32))
-    write_events(tmp_path, scores, events, cut=cut)
+    write_events(tmp_path, scores, events, ReadingIdentity(study="a"), cut=cut)
     RunRecord.parse({"study": "a", "options": {"cut": cut}}).save(tmp_path)
     from_submission, from_events = (
         read_predictions(path, Unit.FRAME).annotations

@@ -1,4 +1,7 @@
+import contextlib
+import os
 import resource
+import shutil
 import subprocess
 import sys
 import time
@@ -12,7 +15,8 @@ import torch
 from enteron.errors import EnteronError, ModelError, StudyError
 from enteron.inference.embed import PLAIN, EmbedOptions, EmbedTimes, embed_study
 from enteron.inference.store import UNREADABLE, open_embeddings, started_key
-from enteron.study import open_study
+from enteron.study import content, open_study
+from enteron.study.content import file_digest, sampled_hash
 from enteron.study.picture import encode_png
 from tests.conftest import ROOT
 from tests.inference.stub import StubEncoder, stub_features
@@ -129,6 +133,256 @@ def test_half_precision_halves_the_file(tmp_path):
     )
 
 
+# ---- other files than those that were embedded
+
+
+def settle(*paths):
+    """Let files look as if they were written long ago, as those of a real study are."""
+    for path in paths:
+        os.utime(path, (1e9, 1e9))
+
+
+def other_bytes(path, at, size):
+    """Change bytes of a file in the middle, and neither its size nor its time of modification."""
+    status = path.stat()
+    content = bytearray(path.read_bytes())
+    content[at : at + size] = bytes(byte ^ 0xFF for byte in content[at : at + size])
+    path.write_bytes(content)
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def write_noise(folder, numbers, seed):
+    """Uncompressed pictures: all files of all studies have the same size."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for number in numbers:
+        image = np.random.default_rng([seed, number]).integers(0, 255, (128, 128, 3), np.uint8)
+        options = [cv2.IMWRITE_PNG_COMPRESSION, 0]
+        path = folder / f"frame_{number:06d}.png"
+        path.write_bytes(cv2.imencode(".png", image, options)[1].tobytes())
+    return folder
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_another_patient_s_frames_of_equal_sizes(tmp_path, finished):
+    """Patient B's frames in place of patient A's: never A's embeddings."""
+    folder, path = write_noise(tmp_path / "s", range(12), seed=1), tmp_path / "s.npy"
+    sizes = {file.stat().st_size for file in folder.iterdir()}
+    interruption = None if finished else interrupted_after(2)
+    with contextlib.suppress(KeyboardInterrupt):
+        embed_study(open_study(folder), StubEncoder(), path, SMALL, interruption)
+    write_noise(folder, range(12), seed=2)
+    assert {file.stat().st_size for file in folder.iterdir()} == sizes
+    assert len(sizes) == 1
+    if finished:
+        before = path.read_bytes()
+        with pytest.raises(
+            ModelError,
+            match=r"other files of the study \(frame 0 was another picture then\); delete",
+        ):
+            embed_study(open_study(folder), StubEncoder(), path, SMALL)
+        assert path.read_bytes() == before
+        path.unlink()
+    encoder = StubEncoder()
+    embeddings = embed_study(open_study(folder), encoder, path, SMALL)
+    np.testing.assert_allclose(embeddings.features, expected(open_study(folder)), rtol=1e-5)
+    assert encoder.seen == 24
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_one_frame_that_differs_outside_of_the_samples(tmp_path, finished):
+    folder, path = write_noise(tmp_path / "s", range(12), seed=1), tmp_path / "s.npy"
+    settle(*folder.iterdir())
+    interruption = None if finished else interrupted_after(2)
+    with contextlib.suppress(KeyboardInterrupt):
+        embed_study(open_study(folder), StubEncoder(), path, SMALL, interruption)
+    target = folder / "frame_000005.png"
+    samples = sampled_hash([str(target), str(target)])
+    other_bytes(target, 200, 64)
+    assert sampled_hash([str(target), str(target)]) == samples
+    if finished:
+        with pytest.raises(ModelError, match="frame 5 was another picture then"):
+            embed_study(open_study(folder), StubEncoder(), path, SMALL)
+        return
+    encoder = StubEncoder()
+    embeddings = embed_study(open_study(folder), encoder, path, SMALL)
+    assert encoder.seen == 2 * 7  # the second chunk without frame 5, and the third
+    assert list(embeddings.record.problems) == [5]  # the PNG's checksum does not fit any more
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_another_video_of_the_same_size(tmp_path, finished):
+    video, path = write_video(tmp_path / "v.avi", 12, "mjpeg"), tmp_path / "v.npy"
+    interruption = None if finished else interrupted_after(2)
+    with contextlib.suppress(KeyboardInterrupt):
+        embed_study(open_study(video), StubEncoder(), path, SMALL, interruption)
+    content = video.read_bytes()
+    start = content.index(b"JUNK") + 8  # nothing that a decoder looks at
+    other_bytes(video, start, 4)
+    encoder = StubEncoder()
+    if finished:
+        with pytest.raises(ModelError, match="its content was another one then"):
+            embed_study(open_study(video), encoder, path, SMALL)
+        assert encoder.seen == 0
+    else:
+        embed_study(open_study(video), encoder, path, SMALL)
+        assert encoder.seen == 24  # nothing of the earlier run was kept
+
+
+@pytest.mark.parametrize("finished", [True, False])
+@pytest.mark.parametrize("kind", ["folder", "video"])
+def test_a_copied_study_is_the_same_study(tmp_path, kind, finished):
+    if kind == "folder":
+        source = write_frames(tmp_path / "s", range(12))
+        shutil.copytree(source, tmp_path / "copy" / "s", copy_function=shutil.copy)
+    else:
+        source = write_video(tmp_path / "s.mkv", 12, "ffv1")
+        (tmp_path / "copy").mkdir()
+        shutil.copy(source, tmp_path / "copy" / "s.mkv")
+    copy, path = tmp_path / "copy" / source.name, tmp_path / "s.npy"
+    interruption = None if finished else interrupted_after(2)
+    with contextlib.suppress(KeyboardInterrupt):
+        embed_study(open_study(source), StubEncoder(), path, SMALL, interruption)
+    before = path.read_bytes() if finished else b""
+    encoder = StubEncoder()
+    embeddings = embed_study(open_study(copy), encoder, path, SMALL)
+    if finished:
+        assert encoder.seen == 0
+        assert path.read_bytes() == before
+    elif kind == "folder":
+        assert encoder.seen == 8
+    np.testing.assert_allclose(embeddings.features, expected(open_study(copy)), rtol=1e-5)
+
+
+def test_untouched_files_are_not_read_again_and_touched_ones_are(tmp_path, monkeypatch):
+    folder, path = write_frames(tmp_path / "s", range(12)), tmp_path / "s.npy"
+    read: list[str] = []
+
+    def counted(file):
+        read.append(Path(file).name)
+        return file_digest(file)
+
+    monkeypatch.setattr(content, "file_digest", counted)
+    # Files that were written a moment ago could be written again without another stamp.
+    monkeypatch.setattr(content, "_SETTLED", -(10**12))
+    embed_study(open_study(folder), StubEncoder(), path, SMALL)
+    embed_study(open_study(folder), StubEncoder(), path, SMALL)
+    assert read == []
+    os.utime(folder / "frame_000003.PNG", (5, 5))
+    embed_study(open_study(folder), StubEncoder(), path, SMALL)
+    embed_study(open_study(folder), StubEncoder(), path, SMALL)
+    assert read == ["frame_000003.PNG"]
+    (tmp_path / "s.npy.stamps").write_text("{}")
+    embed_study(open_study(folder), StubEncoder(), path, SMALL)
+    assert len(read) == 13
+
+
+@pytest.mark.parametrize("number", [1, 18])
+def test_a_file_that_vanishes_during_the_run(tmp_path, number):
+    folder = write_frames(tmp_path / "s", range(20))
+    with pytest.raises(StudyError, match=rf"frame {number} of study s vanished while .* run again"):
+        embed_study(
+            open_study(folder), StubEncoder(), tmp_path / "s.npy", SMALL,
+            when_two_chunks_are_done(lambda: (folder / f"frame_{number:06d}.PNG").unlink()),
+        )  # fmt: skip
+    assert not (tmp_path / "s.npy").exists()
+
+
+def test_a_file_that_appears_during_the_run(tmp_path):
+    folder = write_frames(tmp_path / "s", range(20))
+    with pytest.raises(StudyError, match=r"1 file appeared in study s while .* run again"):
+        embed_study(
+            open_study(folder), StubEncoder(), tmp_path / "s.npy", SMALL,
+            when_two_chunks_are_done(lambda: write_frames(folder, [20])),
+        )  # fmt: skip
+    assert not (tmp_path / "s.npy").exists()
+
+
+def test_a_video_that_changes_during_the_run(tmp_path):
+    video = write_video(tmp_path / "s.mkv", 20, "ffv1")
+    with pytest.raises(StudyError, match=r"the file of study s changed while"):
+        embed_study(
+            open_study(video), StubEncoder(), tmp_path / "s.npy", SMALL,
+            when_two_chunks_are_done(lambda: settle(video)),
+        )  # fmt: skip
+    assert not (tmp_path / "s.npy").exists()
+
+
+def when_two_chunks_are_done(act):
+    """An `advance` that does something once, between two chunks."""
+    advances: list[int] = []
+
+    def advance(rows):
+        advances.append(rows)
+        if len(advances) == 3:  # the first call reports the frames of earlier runs
+            act()
+
+    return advance
+
+
+# ---- damage and company while a store is written
+
+
+def test_rows_that_do_not_reach_the_disk_are_noticed_at_the_end(tmp_path):
+    """As if a second process had overwritten them: zeros where the first chunk was."""
+    folder, path = write_frames(tmp_path / "s", range(12)), tmp_path / "s.npy"
+
+    def overwrite():
+        with (tmp_path / "s.npy.part").open("r+b") as part:
+            part.seek(128 + 100)
+            part.write(bytes(4096))
+
+    with pytest.raises(
+        EnteronError,
+        match=r"of study s are not on the disk as they were computed .*frames 0 and 3\); run again",
+    ):
+        embed_study(
+            open_study(folder), StubEncoder(), path, SMALL, when_two_chunks_are_done(overwrite)
+        )
+    assert not path.exists()
+    encoder = StubEncoder()
+    embeddings = embed_study(open_study(folder), encoder, path, SMALL)
+    assert encoder.seen == 24
+    np.testing.assert_allclose(embeddings.features, expected(open_study(folder)), rtol=1e-5)
+
+
+def test_a_store_has_one_writer(tmp_path):
+    folder, path = write_frames(tmp_path / "s", range(12)), tmp_path / "s.npy"
+    refusals: list[str] = []
+
+    def second():
+        with pytest.raises(EnteronError, match=r"is writing to 's\.npy'; wait for it") as refused:
+            embed_study(open_study(folder), StubEncoder(), path, SMALL)
+        refusals.append(str(refused.value))
+
+    first = embed_study(
+        open_study(folder), StubEncoder(), path, SMALL, when_two_chunks_are_done(second)
+    )
+    assert len(refusals) == 1
+    np.testing.assert_allclose(first.features, expected(open_study(folder)), rtol=1e-5)
+    again = StubEncoder()
+    embed_study(open_study(folder), again, path, SMALL)
+    assert again.seen == 0
+
+
+@pytest.mark.parametrize("suffix", [".part", ".journal"])
+@pytest.mark.parametrize("kind", ["symbolic", "hard"])
+def test_nothing_is_written_through_links(tmp_path, suffix, kind):
+    folder, path = write_frames(tmp_path / "s", range(4)), tmp_path / "out" / "s.npy"
+    path.parent.mkdir()
+    victim, link = tmp_path / "victim", tmp_path / "out" / f"s.npy{suffix}"
+    victim.write_text("mine")
+    link.symlink_to(victim) if kind == "symbolic" else link.hardlink_to(victim)
+    with pytest.raises(EnteronError, match=rf"s\.npy{suffix}'.*; delete 's\.npy{suffix}'"):
+        embed_study(open_study(folder), StubEncoder(), path, SMALL)
+    assert victim.read_text() == "mine"
+    link.unlink()
+    path.symlink_to(victim)
+    victim.unlink()
+    embed_study(open_study(folder), StubEncoder(), path, SMALL)
+    assert not victim.exists()
+    assert not path.is_symlink()
+
+
 # ---- interrupted runs
 
 
@@ -162,7 +416,9 @@ def test_a_resumed_run_ends_with_the_same_bytes(tmp_path, options):
     encoders.append(StubEncoder())
     embed_study(open_study(folder), encoders[-1], tmp_path / "s.npy", options)
     assert (tmp_path / "s.npy").read_bytes() == (tmp_path / "uninterrupted.npy").read_bytes()
-    assert [path.name for path in sorted(tmp_path.iterdir())] == ["s", "s.npy", "uninterrupted.npy"]
+    assert [path.name for path in sorted(tmp_path.iterdir())] == [
+        "s", "s.npy", "s.npy.stamps", "uninterrupted.npy", "uninterrupted.npy.stamps",
+    ]  # fmt: skip
     if options is SMALL:
         assert [e.seen for e in encoders] == [16, 8, 0, 22]
 
@@ -305,7 +561,8 @@ CHILD = """
 import os, sys, time
 from pathlib import Path
 from enteron.inference.embed import EmbedOptions, embed_study
-from enteron.study import open_study
+from enteron.study import content, open_study
+from enteron.study.content import file_digest, sampled_hash
 from enteron.study.picture import encode_png
 from tests.inference.stub import StubEncoder
 

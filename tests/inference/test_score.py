@@ -16,7 +16,7 @@ from tests.making import write_frames
 
 KEY = StoreKey(
     backbone="", preprocessing="", runtime="", views=("plain", "flipped"), precision="float32",
-    redundancy=None, study="",
+    redundancy=None, samples="", study="",
 )  # fmt: skip
 
 

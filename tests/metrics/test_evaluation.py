@@ -58,9 +58,9 @@ def test_it_prints_as_a_short_table(evaluation):
         "labels present in the truth only   0.500    0.333\n"
         "\n"
         "Findings (1.0 hours at 2 frames/s (as given))\n"
-        "             recall  precision  false alarms / h  detected  of  predicted\n"
-        "any overlap   0.333      0.500             1.000         1   3          2\n"
-        "tIoU 0.5      0.000      0.000             2.000         0   3          2\n"
+        "             recall  precision  false alarms / study   / h  detected  of  predicted\n"
+        "any overlap   0.333      0.500                  1.00  1.00         1   3          2\n"
+        "tIoU 0.5      0.000      0.000                  2.00  2.00         0   3          2\n"
         "\n"
         "Region onsets, error in frames\n"
         "             median  90th percentile  compared  missed  invented\n"
@@ -131,16 +131,18 @@ def test_html_is_escaped_and_self_contained():
 # ---- frame rates
 
 
-def test_the_rate_is_given_or_the_reading_s_or_assumed():
+def test_the_rate_is_given_or_the_reading_s_or_unknown():
     given = evaluate([TRUTH], [PREDICTION], EvaluationOptions(rate=4.0), rates={"a": 1.0})
-    assert (given.rate, given.rate_source, given.rate_assumed) == (4.0, "option", False)
+    assert (given.rate, given.rate_source, given.timed) == (4.0, "option", 1)
     assert given.hours.tolist() == [0.5]
     read = evaluate([TRUTH], [PREDICTION], rates={"a": 1.0, "another": 9.0})
-    assert (read.rate, read.rate_source, read.rate_assumed) == (1.0, "reading", False)
+    assert (read.rate, read.rate_source, read.timed) == (1.0, "reading", 1)
     assert read.hours.tolist() == [2.0]
     assert read.rate_note == "2.0 hours at 1 frames/s (from the reading)"
-    assumed = evaluate([TRUTH], [PREDICTION])
-    assert (assumed.rate, assumed.rate_source, assumed.rate_assumed) == (2.0, "assumed", True)
+    unknown = evaluate([TRUTH], [PREDICTION])
+    assert (unknown.rate, unknown.rate_source, unknown.timed) == (None, None, 0)
+    assert unknown.findings.false_alarms_per_hour is None
+    assert unknown.findings.false_alarms_per_study == 1.0
 
 
 def test_every_study_counts_at_its_own_rate():
@@ -151,15 +153,19 @@ def test_every_study_counts_at_its_own_rate():
     assert evaluation.rate == pytest.approx(10800 / 8100)
     assert evaluation.findings.false_alarms_per_hour == pytest.approx(1 / 2.25)
     partly = evaluate([TRUTH, other], [PREDICTION, other], rates={"a": 1.0})
-    assert partly.hours.tolist() == [2.0, 0.5]
-    assert partly.rate_assumed
-    assert partly.rate_note == ("2.5 hours at 1.2 frames/s on average (assumed for 1 of 2 studies)")
+    np.testing.assert_array_equal(partly.hours, [2.0, np.nan])
+    assert partly.findings.false_alarms_per_hour == pytest.approx(1 / 2)  # of the timed study
+    assert partly.findings.false_alarms_per_study == pytest.approx(1 / 2)  # of both
+    assert partly.rate_note == (
+        "2.0 hours at 1 frames/s (from the reading); the rate of 1 of 2 studies is unknown, and "
+        "they do not count in rates per hour"
+    )
 
 
 def test_rows_are_called_rows():
     rows = Annotation("a", Unit.INDEX, TRUTH.segments)
     text = str(evaluate([rows], [rows]))
-    assert "at 2 rows/s (assumed)" in text
+    assert "Findings (The frame rate is unknown" in text
     assert "Region onsets, error in rows" in text
 
 

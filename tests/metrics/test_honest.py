@@ -56,7 +56,8 @@ def test_hand_arithmetic():
     # At tIoU 0.5 the blood is not found: 5 frames of 100.
     assert findings["tiou_0.5"]["recall"] == 0
     assert findings["tiou_0.5"]["false_alarms_per_hour"] == 2.0
-    assert not findings["rate_assumed"]
+    assert findings["timed_studies"] == 1
+    assert findings["false_alarms_per_study"] == 1.0
     borders = figures["boundaries"]
     # Onsets: stomach 10 early, small intestine 20 late, colon 100 late; mouth is missed.
     assert figures["videos"]["a"]["onset_error"] == {
@@ -142,7 +143,7 @@ def test_the_first_region_s_onset_says_nothing():
 
 
 def test_an_empty_prediction_scores_as_the_empty_file():
-    figures = summarise(evaluate([TRUTH], [study("a")]))
+    figures = summarise(evaluate([TRUTH], [study("a")], EvaluationOptions(rate=2.0)))
     assert figures["map"] == figures["empty"]
     assert figures["present"] == {"0.5": 0.0, "0.95": 0.0}
     assert figures["findings"]["precision"] is None

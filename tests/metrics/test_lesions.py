@@ -11,8 +11,9 @@ from scipy.stats import binomtest
 from enteron.errors import EnteronError, UnitError
 from enteron.labels import COLUMN, FINDINGS, LABELS
 from enteron.metrics.evaluation import StudyBootstrap
+from enteron.metrics.froc import detect_studies, froc, froc_points, operating_point
+from enteron.metrics.intervals import wilson_interval
 from enteron.metrics.lesions import (
-    TOP_FRAMES,
     LesionDetection,
     LesionOptions,
     Lesions,
@@ -20,16 +21,9 @@ from enteron.metrics.lesions import (
     Recording,
     ShownEvents,
     detect_lesions,
-    detect_studies,
-    fold_near_duplicates,
-    froc,
-    froc_points,
     lesions_of,
-    operating_point,
-    rank_frames,
-    top_recall,
-    wilson_interval,
 )
+from enteron.metrics.top_frames import TOP_FRAMES, fold_near_duplicates, rank_frames, top_recall
 from enteron.types import Annotation, Event, FrameAxis, Scores, Segment, Unit
 from tests.literal import lesions as literal
 

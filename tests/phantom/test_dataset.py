@@ -205,7 +205,7 @@ def test_other_options_and_foreign_folders_are_refused(train, tmp_path):
     with pytest.raises(EnteronError, match="exists and is not empty"):
         made(tmp_path, 1, TRAIN)
     (tmp_path / "phantom.json").write_text("{")
-    with pytest.raises(EnteronError, match="cannot be read"):
+    with pytest.raises(EnteronError, match="is not JSON"):
         made(tmp_path, 1, TRAIN)
     assert (tmp_path / "notes.txt").read_text() == "mine"
 

@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 
 from enteron.decoding.events import DecodedEvent
+from enteron.folders.identity import ReadingIdentity, scores_hash
 from enteron.folders.reading import RunRecord, write_events
 from enteron.labels import COLUMN, LABELS
 from enteron.report.pictures import choose_pictures, save_pictures
@@ -73,7 +74,11 @@ def capsule_frame(number: int, size: int = 96) -> np.ndarray:
     tone = (150 + number * 7 % 90, 90 + number * 5 % 60, 70 + number * 3 % 50)
     cv2.circle(frame, (size // 2, size // 2), round(0.46 * size), tone, -1)
     cv2.circle(frame, (20 + number % (size - 40), size // 2), size // 9, (60, 20, 20), -1)
-    return frame
+    # Tissue is nowhere flat; what is flat counts as a title card and is not shown.
+    rng = np.random.default_rng(number)
+    shade = cv2.resize(rng.uniform(0.6, 1.1, (6, 6)), (size, size), interpolation=cv2.INTER_CUBIC)
+    lit = frame * shade[..., None] + rng.normal(0, 6, (size, size, 1))
+    return np.where(frame > 0, np.clip(lit, 1, 255), 0).astype(np.uint8)
 
 
 def write_frames(folder: Path, numbers: Sequence[int] | np.ndarray, size: int = 96) -> Path:
@@ -104,9 +109,11 @@ def write_folder(
         table["time"] = scores.times
     pl.DataFrame(table).write_parquet(folder / "scores.parquet")
     counted = replace(scores, axis=FrameAxis(scores.axis.frames, unit))
-    write_events(folder, counted, events, cut=False)
+    identity = ReadingIdentity(study=scores.study, scores=scores_hash(counted))
+    write_events(folder, counted, events, identity, cut=False)
     if run is not None:
-        RunRecord.parse({**run, "study": scores.study, "rows": len(scores.axis)}).save(folder)
+        facts = {"study": scores.study, "rows": len(scores.axis), "identity": identity}
+        RunRecord.parse({"state": "finished", **run, **facts}).save(folder)
     if pictures:
         choice = choose_pictures(scores, events)
         frames = write_frames(folder / "frames", scores.axis.frames)

@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 
+from enteron.errors import EnteronError
 from enteron.folders.reading import RunRecord
 from enteron.report.clock import Clock, counted, format_duration, format_timestamp
+from enteron.report.timeline import time_knots
 from enteron.types import FrameAxis, Scores, Unit
 
 
@@ -89,3 +91,57 @@ def test_no_time_is_invented():
 )
 def test_an_assumption_is_known_as_one(note, assumed):
     assert clock([0, 1], rate=2.0, rate_note=note).rate_assumed is assumed
+
+
+def test_frames_that_the_last_row_before_a_gap_stands_for_are_timed_before_it():
+    """Every fifth frame is stored, two per second; the recorder paused for 1,000 s.
+
+    frame   0   5   10  15 | gap | 100  105
+    time    0   .5  1   1.5|     | 1000 1000.5
+    """
+    timed = clock([0, 5, 10, 15, 100, 105], times=np.array([0, 0.5, 1, 1.5, 1000, 1000.5]))
+    assert timed.seconds(17.5) == pytest.approx(1.75)
+    assert timed.at(19) == "frame 19 (0:00:01)"  # an event [0, 20) is left here
+    assert timed.end_seconds(20) == pytest.approx(2.0)
+    assert timed.seconds(60) == pytest.approx((2 + 1000) / 2)  # in the gap: between its ends
+    knots = time_knots(timed)
+    assert knots is not None
+    assert (20.0, 2.0) in knots
+    assert (100.0, 1000.0) in knots
+
+
+def test_a_pause_that_the_numbering_does_not_show_is_a_gap():
+    """Rows follow each other, and the times do not.
+
+    row     0  1  2  3 |      | 4   5
+    time    0  1  2  3 | 400 s| 403 404
+    """
+    timed = clock(range(6), times=np.array([0.0, 1, 2, 3, 403, 404]))
+    assert timed.end_seconds(4) == pytest.approx(4.0)
+    assert timed.duration(0, 4) == "4.0 s"
+    assert timed.at(3) == "frame 3 (0:00:03)"
+    assert timed.interval(0, 4) == "6 min 43 s"  # the pause lies between the two frames
+    # Within ten periods the rate varies, as adaptive capsules do, and nothing is missing.
+    adaptive = clock(range(4), times=np.array([0.0, 1, 2, 9]))
+    assert adaptive.end_seconds(3) == pytest.approx(9.0)
+
+
+def test_an_event_before_a_gap_of_a_study_with_a_rate_alone():
+    """Frames 0 to 9 and 100 to 109 at 2 per second: a stop inside the gap ends at frame 10."""
+    rated = clock(np.r_[0:10, 100:110], rate=2.0)
+    assert rated.end_seconds(10) == rated.end_seconds(50) == pytest.approx(5.0)
+    assert rated.end_seconds(110) == pytest.approx(55.0)
+
+
+@pytest.mark.parametrize(
+    ("times", "said"),
+    [
+        ([0, np.nan, 2], "the time of frame 1 is nan"),
+        ([0, 1, np.inf], "the time of frame 2 is inf"),
+        ([0, 2, 1], "times go back at frame 2"),
+        ([0, 1], "2 times for 3 frames"),
+    ],
+)
+def test_times_that_are_none_are_refused(times, said):
+    with pytest.raises(EnteronError, match=said):
+        clock([0, 1, 2], times=np.array(times, dtype=np.float64))

@@ -10,7 +10,7 @@ import pytest
 
 from enteron.phantom import camera as device
 from enteron.report.field_of_view import field_of_view, masked
-from enteron.report.pictures import _small
+from enteron.report.pictures import small
 from tests.conftest import ROOT
 
 SIZE = 480
@@ -62,8 +62,8 @@ def pairs(kind: str, count: int, size: int = SIZE) -> tuple[list[np.ndarray], li
         clean = np.where(outline(kind, size), tissue(number, size), 0).astype(np.uint8)
         written = clean.copy()
         write_text(written, number)
-        with_text.append(_small(written))
-        without.append(_small(clean))
+        with_text.append(small(written))
+        without.append(small(clean))
     return with_text, without
 
 
@@ -89,7 +89,7 @@ def test_no_pixel_of_text_survives(kind, count):
 def test_what_the_capsule_shows_is_kept(kind, least):
     written, _ = pairs(kind, 40)
     keep = field_of_view(written)
-    shown = _small(np.repeat(outline(kind), 3, axis=2).astype(np.uint8) * 255)[..., 0] > 127
+    shown = small(np.repeat(outline(kind), 3, axis=2).astype(np.uint8) * 255)[..., 0] > 127
     assert keep[shown].mean() > least
     assert not keep[~shown].any()
 
@@ -102,7 +102,7 @@ def test_phantom_devices(name, monkeypatch):
     def frames() -> list[np.ndarray]:
         pictures = (tissue(n, capsule.inner).astype(np.float32) / 255 for n in range(12))
         return [
-            _small(device.develop(name, picture, 997 * n, 3, (5 * n, 7 * n)))
+            small(device.develop(name, picture, 997 * n, 3, (5 * n, 7 * n)))
             for n, picture in enumerate(pictures)
         ]
 
@@ -125,11 +125,11 @@ def test_text_over_the_tissue_itself():
     written, clean = [], []
     for number in range(40):
         frame = np.where(outline("circle"), tissue(number), 0).astype(np.uint8)
-        clean.append(_small(frame))
+        clean.append(small(frame))
         frame = frame.copy()
         font = cv2.FONT_HERSHEY_SIMPLEX
         cv2.putText(frame, NAME, (120, 60), font, 0.5, (255, 255, 255), 2, cv2.LINE_AA)
-        written.append(_small(frame))
+        written.append(small(frame))
     keep = field_of_view(written)
     left = max(
         differing(masked(a, keep), masked(b, keep)) for a, b in zip(written, clean, strict=True)
@@ -145,11 +145,11 @@ def test_text_close_to_the_picture(count):
     written, clean = [], []
     for number in range(count):
         frame = np.where(outline("cut circle"), tissue(number), 0).astype(np.uint8)
-        clean.append(_small(frame))
+        clean.append(small(frame))
         frame = frame.copy()
         font, position = cv2.FONT_HERSHEY_SIMPLEX, (110, round(0.91 * SIZE) + 19)
         cv2.putText(frame, "Pill*COLON2", position, font, 0.6, (250, 250, 250), 2, cv2.LINE_AA)
-        written.append(_small(frame))
+        written.append(small(frame))
     keep = field_of_view(written)
     assert differing(written[0], clean[0]) > 400
     for with_text, without in zip(written, clean, strict=True):
@@ -181,7 +181,7 @@ def test_real_frames_keep_their_picture():
     if not folder.exists():
         pytest.skip("needs ../shared/images, which is not here")
     frames = [
-        _small(np.asarray(cv2.imread(str(path), cv2.IMREAD_COLOR_RGB), np.uint8))
+        small(np.asarray(cv2.imread(str(path), cv2.IMREAD_COLOR_RGB), np.uint8))
         for path in sorted(folder.glob("*.jpg"))
     ]
     keep = field_of_view(frames)

@@ -142,12 +142,25 @@ def test_hostile_text_stays_text(tmp_path):
         "runtime": {"name": HOSTILE, "why": HOSTILE},
     }
     plain = page(write_folder(tmp_path / "a"))
-    parsed = page(write_folder(tmp_path / "b", scores=scores_for(EVENTS, study=HOSTILE), run=run))
+    parsed = page(write_folder(tmp_path / "b", run=run))
     assert len(parsed.scripts) == len(plain.scripts) == 2
     assert parsed.scripts[-1] == plain.scripts[-1]
     assert not [a for tag, a in parsed.elements if "onerror" in a]
     assert "alert(1)" in parsed.text  # shown, not run
     assert "49" not in next(w for w in parsed.words if "7*7" in w)
+
+
+def test_a_hostile_id_is_refused(tmp_path):
+    folder = write_folder(tmp_path, scores=scores_for(EVENTS, study="77"))
+    edit_json(folder / "events.json", study=HOSTILE)
+    with pytest.raises(
+        EnteronError, match=r"events.json: the study's id '</script>.* contains '<'"
+    ):
+        write_report(folder)
+    edit_json(folder / "events.json", study="77")
+    edit_json(folder / "run.json", study=HOSTILE)
+    with pytest.raises(EnteronError, match=r"run.json: the study's id '</script>.* contains '<'"):
+        write_report(folder)
 
 
 def test_embedded_json_cannot_end_its_element():

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from enteron.decoding.events import DecodedEvent
-from enteron.errors import EnteronError
+from enteron.errors import EnteronError, StudyError
+from enteron.folders.identity import ReadingIdentity
 from enteron.labels import COLUMN, FINDINGS
 from enteron.report.pictures import (
     MOST_EVENTS,
@@ -17,9 +18,11 @@ from enteron.report.pictures import (
     load_album,
     picture_order,
     read_index,
+    require_pictures_of,
     save_pictures,
 )
 from enteron.study import open_study
+from enteron.study.content import read_content
 from tests.making import number_of, write_video
 from tests.report.making import EVENTS, capsule_frame, scores_for, write_frames
 
@@ -193,7 +196,7 @@ def test_text_that_was_saved_is_removed_from_the_page(tmp_path):
     for number in range(400):
         frame = capsule_frame(number, 288)
         cv2.putText(frame, "DOE", (2, 12), cv2.FONT_HERSHEY_SIMPLEX, 0.4, (255, 255, 255), 1)
-        data = cv2.imencode(".png", frame)[1].tobytes()
+        data = cv2.imencode(".png", cv2.cvtColor(frame, cv2.COLOR_RGB2BGR))[1].tobytes()
         (folder / f"frame_{number:06d}.png").write_bytes(data)
     choice = choose_pictures(scores_for(EVENTS), EVENTS)
     save_pictures(open_study(folder), choice, tmp_path, mask_text=False)
@@ -209,3 +212,94 @@ def test_text_that_was_saved_is_removed_from_the_page(tmp_path):
 
     assert corner(device_text=True) > 200
     assert corner(device_text=False) < 8
+
+
+# ---- pictures belong to the frames that were read
+
+
+def content_of(study):
+    return read_content(study.numbers, study.files(), per_row=True)
+
+
+def test_a_frame_that_changed_gets_a_new_picture(tmp_path):
+    """Also where the folder of pictures was kept while the embeddings were made again."""
+    folder = write_frames(tmp_path / "f", range(400))
+    choice = choose_pictures(scores_for(EVENTS), EVENTS)
+    save_pictures(open_study(folder), choice, tmp_path)
+    shown = tmp_path / "pictures" / f"frame_{choice.frames[0]:06d}.jpg"
+    before = shown.read_bytes()
+    target = folder / f"frame_{choice.frames[0]:06d}.png"
+    target.write_bytes((folder / "frame_000399.png").read_bytes())
+    save_pictures(open_study(folder), choice, tmp_path)
+    assert shown.read_bytes() != before
+
+
+def test_a_frame_that_is_not_the_one_that_was_read_is_refused(tmp_path):
+    folder = write_frames(tmp_path / "f", range(400))
+    choice = choose_pictures(scores_for(EVENTS), EVENTS)
+    content = content_of(open_study(folder))
+    number = choice.frames[0]
+    (folder / f"frame_{number:06d}.png").write_bytes((folder / "frame_000399.png").read_bytes())
+    with pytest.raises(StudyError, match=rf"frame {number} of study f is not the one that was rea"):
+        save_pictures(open_study(folder), choice, tmp_path, content=content)
+    assert not (tmp_path / "pictures" / "index.json").exists()
+
+
+def test_pictures_of_another_study_are_replaced_and_never_shown(tmp_path):
+    choice = choose_pictures(scores_for(EVENTS), EVENTS)
+    ours = open_study(write_frames(tmp_path / "a", range(400)), study_id="s1")
+    others = tmp_path / "b"
+    others.mkdir()
+    for number in range(400):
+        content = (tmp_path / "a" / f"frame_{399 - number:06d}.png").read_bytes()
+        (others / f"frame_{number:06d}.png").write_bytes(content)
+    theirs = open_study(others, study_id="s1")
+    save_pictures(theirs, choice, tmp_path / "r", content=content_of(theirs))
+    foreign = contents(tmp_path / "r")
+    identity = ReadingIdentity(study="s1", content=content_of(ours).hash)
+    with pytest.raises(EnteronError, match="'pictures' holds pictures of other frames than those"):
+        require_pictures_of(tmp_path / "r", identity)
+    save_pictures(ours, choice, tmp_path / "r", content=content_of(ours))
+    require_pictures_of(tmp_path / "r", identity)
+    assert contents(tmp_path / "r")["frame_000000.jpg"] != foreign["frame_000000.jpg"]
+    # A single file of theirs, in the place of one of ours.
+    name = "frame_000000.jpg"
+    (tmp_path / "r" / "pictures" / name).write_bytes(foreign[name])
+    with pytest.raises(EnteronError, match=rf"pictures/{name} is not the picture that .* names"):
+        load_album(tmp_path / "r", choice, device_text=False)
+
+
+def test_pictures_that_the_index_does_not_name_are_not_shown(tmp_path):
+    study = open_study(write_frames(tmp_path / "f", range(400)))
+    scores = scores_for(EVENTS)
+    fewer, all_of_them = (choose_pictures(scores, events) for events in (EVENTS[:3], EVENTS))
+    save_pictures(study, all_of_them, tmp_path)
+    kept = (tmp_path / "pictures" / f"frame_{all_of_them.best[6]:06d}.jpg").read_bytes()
+    save_pictures(study, fewer, tmp_path)
+    stale = tmp_path / "pictures" / f"frame_{all_of_them.best[6]:06d}.jpg"
+    assert not stale.exists()
+    stale.write_bytes(kept)
+    assert all_of_them.best[6] not in load_album(tmp_path, all_of_them, device_text=False).pictures
+
+
+@pytest.mark.parametrize("kind", ["picture", "folder"])
+def test_pictures_are_not_written_through_links(tmp_path, kind):
+    study = open_study(write_frames(tmp_path / "f", range(400)))
+    choice = choose_pictures(scores_for(EVENTS), EVENTS)
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    out = tmp_path / "out"
+    if kind == "folder":
+        out.mkdir()
+        (out / "pictures").symlink_to(outside)
+        with pytest.raises(EnteronError, match="'pictures' is a symbolic link, and nothing is wri"):
+            save_pictures(study, choice, out)
+    else:
+        (out / "pictures").mkdir(parents=True)
+        for name in (f"frame_{choice.frames[0]:06d}.jpg", "index.json"):
+            (outside / name).write_text("mine")
+            (out / "pictures" / name).symlink_to(outside / name)
+        save_pictures(study, choice, out)
+        assert {path.read_text() for path in outside.iterdir()} == {"mine"}
+        assert not any(path.is_symlink() for path in (out / "pictures").iterdir())
+    assert len(list(outside.iterdir())) == (0 if kind == "folder" else 2)

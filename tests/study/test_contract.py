@@ -1,5 +1,6 @@
 """One contract for every kind of source: each test below runs on folders and on videos."""
 
+import re
 import shutil
 from fractions import Fraction
 
@@ -113,8 +114,9 @@ def test_can_be_read_again_after_closing(source):
     study.close()
 
 
-def test_the_id_is_the_name_unless_given(source, tmp_path):
-    assert open_study(source).id == source.stem
+def test_the_id_is_neutral_unless_a_name_is_asked_for(source, tmp_path):
+    assert re.fullmatch(r"study-[0-9a-f]{8}", open_study(source).id)  # 's' is no dataset's id
+    assert open_study(source, keep_name=True).id == source.stem
     assert open_study(source, study_id="x").id == "x"
 
 

@@ -1,13 +1,16 @@
 """Folders of frames: names, numbers and damaged files."""
 
+import io
 import struct
 import zlib
+from typing import Any
 
 import cv2
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from PIL import Image
 
 from enteron.errors import StudyError
 from enteron.study import open_study
@@ -49,7 +52,7 @@ def test_the_number_is_the_last_one_in_the_name(tmp_path):
 @pytest.mark.parametrize(
     ("names", "said"),
     [
-        ([], "holds no PNG or JPEG frames"),
+        ([], "holds no PNG, JPEG, TIFF or BMP frames"),
         (["cover.png", "f_1.png"], "'cover.png' .* does not end in a frame number"),
         (["f_1.png", "f_01.png"], "'f_01.png' and 'f_1.png' .* are both frame 1"),
         (["f_1.png", "f_1.jpg"], "are both frame 1"),
@@ -78,7 +81,7 @@ def test_unreadable_frames_are_counted_kept_and_never_black(tmp_path):
     damaged = {
         1: (intact[: len(intact) // 2], "the PNG is cut off"),
         3: (b"", "the file is empty"),
-        5: (b"just text", "the file is neither PNG nor JPEG"),
+        5: (b"just text", "the file is not a PNG, JPEG, TIFF or BMP picture"),
         7: (bomb(60_000), "the file claims to hold 60000 x 60000 pixels"),
     }
     for number, (data, _) in damaged.items():
@@ -167,7 +170,7 @@ def test_a_file_that_may_not_be_read_is_unreadable(tmp_path):
     (tmp_path / "f1.png").mkdir()  # root may read anything, but nobody can read a folder
     study = open_study(tmp_path)
     assert [frame.image is None for frame in study] == [False, True, False]
-    assert "cannot be opened" in study.unreadable[1]
+    assert "cannot be read" in study.unreadable[1]
 
 
 def test_orientation_tags_do_not_turn_pictures(tmp_path):
@@ -210,3 +213,123 @@ def test_a_large_folder_opens_without_touching_its_files(tmp_path):
     for number in range(3000):
         (tmp_path / f"f{number}.png").symlink_to("nowhere")  # opening any of these would fail
     assert len(open_study(tmp_path)) == 3000
+
+
+# ---- damaged pictures
+
+
+def jpeg(image: np.ndarray, *options: int) -> bytes:
+    return cv2.imencode(".jpg", image, options)[1].tobytes()
+
+
+def textured(seed: int, side: int = 224) -> np.ndarray:
+    noise = np.random.default_rng(seed).normal(110, 50, (side // 4, side // 4, 3))
+    return np.clip(cv2.resize(noise, (side, side)), 0, 255).astype(np.uint8)
+
+
+JPEG_KINDS = {
+    "baseline": (),
+    "progressive": (cv2.IMWRITE_JPEG_PROGRESSIVE, 1),
+    "restart": (cv2.IMWRITE_JPEG_RST_INTERVAL, 8),
+    "optimised": (cv2.IMWRITE_JPEG_OPTIMIZE, 1),
+    "4:2:0": (cv2.IMWRITE_JPEG_SAMPLING_FACTOR, cv2.IMWRITE_JPEG_SAMPLING_FACTOR_420),
+}
+
+
+@pytest.mark.parametrize("kind", JPEG_KINDS)
+def test_whole_jpeg_files_decode_to_the_pixels_of_opencv(kind):
+    """Embeddings depend on every pixel, and stored ones were made with OpenCV's decoder."""
+    black = np.zeros((224, 224, 3), np.uint8)  # in optimised files: hundreds of zero bytes
+    for image in (textured(1), black, textured(2)[..., 0]):
+        data = jpeg(image, *JPEG_KINDS[kind])
+        flags = cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION
+        expected = cv2.imdecode(np.frombuffer(data, np.uint8), flags)
+        np.testing.assert_array_equal(decode_picture(data), expected)
+
+
+@pytest.mark.parametrize("kind", ["baseline", "restart", "4:2:0"])
+@pytest.mark.parametrize("span", [4096, 512, 64])
+def test_zeroed_parts_of_a_jpeg_are_noticed(kind, span):
+    """Libjpeg warns of most of them and shows a wrong picture; OpenCV swallows the warnings."""
+    rng = np.random.default_rng(span)
+    for seed in range(8):
+        data = jpeg(textured(seed), cv2.IMWRITE_JPEG_QUALITY, 90, *JPEG_KINDS[kind])
+        first = data.index(b"\xff\xda") + 14
+        start = int(rng.integers(first, len(data) - 2 - span))
+        with pytest.raises(UnreadablePictureError, match="the JPEG is damaged"):
+            decode_picture(data[:start] + bytes(span) + data[start + span :])
+
+
+def test_a_jpeg_of_four_channels_is_refused():
+    content = io.BytesIO()
+    Image.fromarray(textured(1)).convert("CMYK").save(content, "JPEG")
+    with pytest.raises(UnreadablePictureError, match="CMYK"):
+        decode_picture(content.getvalue())
+
+
+def pillow(mode: str, kind: str, **options: Any) -> bytes:
+    content = io.BytesIO()
+    Image.fromarray(textured(1)).convert(mode).save(content, kind, **options)
+    return content.getvalue()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pillow("RGB", "TIFF"),
+        pillow("RGB", "TIFF", compression="tiff_lzw"),
+        pillow("RGB", "TIFF", compression="tiff_adobe_deflate"),
+        cv2.imencode(".tif", textured(1)[..., ::-1].astype(np.uint16) * 257)[1].tobytes(),
+        pillow("RGB", "BMP"),
+        pillow("RGBA", "BMP"),
+    ],
+    ids=["tiff", "tiff lzw", "tiff deflate", "tiff 16 bit", "bmp", "bmp 32 bit"],
+)
+def test_tiff_and_bmp_keep_their_pixels(data):
+    np.testing.assert_array_equal(decode_picture(data), textured(1))
+    for length in (40, len(data) // 2):
+        with pytest.raises(UnreadablePictureError, match=r"cut off|does not say"):
+            decode_picture(data[:length])
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (pillow("RGB", "TIFF", save_all=True, append_images=[Image.new("RGB", (9, 9))]), "pages"),
+        (pillow("CMYK", "TIFF"), "neither grey, RGB nor palette"),
+        (pillow("1", "TIFF"), "neither 8 nor 16 bits"),
+        (pillow("F", "TIFF"), "neither 8 nor 16 bits"),
+        (pillow("RGB", "TIFF", compression="jpeg"), "compression that is not read"),
+        (pillow("1", "BMP"), "not of 8, 24 or 32 bits"),
+    ],
+)
+def test_tiff_and_bmp_of_other_kinds_are_refused_with_the_reason(data, said):
+    with pytest.raises(UnreadablePictureError, match=said):
+        decode_picture(data)
+
+
+def test_palettes_and_grey_are_read():
+    for kind in ("TIFF", "BMP"):
+        for mode in ("P", "L"):
+            shown = Image.open(io.BytesIO(pillow(mode, kind))).convert("RGB")
+            np.testing.assert_array_equal(decode_picture(pillow(mode, kind)), np.asarray(shown))
+
+
+def test_tiff_and_bmp_bombs_are_refused_by_their_headers():
+    bmp = bytearray(pillow("RGB", "BMP"))
+    struct.pack_into("<ii", bmp, 18, 60_000, 60_000)
+    tiff = bytearray(pillow("RGB", "TIFF"))
+    directory = struct.unpack_from("<I", tiff, 4)[0]
+    for entry in range(2):  # width and height come first; they are stored as longs here
+        struct.pack_into("<HHII", tiff, directory + 2 + 12 * entry, 256 + entry, 4, 1, 60_000)
+    for data in (bmp, tiff):
+        with pytest.raises(UnreadablePictureError, match="claims to hold 60000 x 60000 pixels"):
+            decode_picture(bytes(data))
+
+
+@pytest.mark.parametrize("compression", ["tiff_lzw", "tiff_adobe_deflate"])
+def test_damage_in_a_compressed_tiff_is_noticed(compression):
+    data = pillow("RGB", "TIFF", compression=compression)
+    for start in range(2000, len(data) - 2000, len(data) // 7):
+        with pytest.raises(UnreadablePictureError, match="the TIFF is damaged"):
+            decode_picture(data[:start] + bytes(512) + data[start + 512 :])

@@ -83,7 +83,7 @@ DAMAGED = [
     ("[1]", "holds a list, not an object"),
     ('{"frames_per_row": 0}', "frames_per_row = 0 is not valid"),
     ('{"frames_per_row": -3}', "frames_per_row = -3 is not valid"),
-    ('{"frames_per_row": NaN}', "frames_per_row = nan is not valid"),
+    ('{"frames_per_row": NaN}', "contains NaN"),
     ('{"frames_per_row": "many"}', "frames_per_row = 'many' is not valid"),
     (
         '{"frames_per_rows": 3}',

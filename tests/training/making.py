@@ -16,6 +16,7 @@ from enteron.training.loop import Metrics, TrainingListener, TrainingLoop
 from enteron.training.options import TrainingOptions
 from enteron.training.results import validation_metrics
 from enteron.training.sampling import StudySamples
+from enteron.types import FrameLabels
 from tests.model.making import FakeBackbone
 
 MODEL = {"backbone": "vit-tiny"}
@@ -55,7 +56,7 @@ def study_features(name: str, count: int = 32, seed: int = 0, views: int = 1) ->
     noise = rng.normal(size=(count, views, 512))
     features = (labels @ directions)[:, None] + noise
     rows = np.arange(count)
-    samples = StudySamples(name, 5 * rows, rows, labels)
+    samples = StudySamples(name, 5 * rows, rows, FrameLabels.complete(labels))
     return StudyFeatures(samples, features.astype(np.float32), rows)
 
 

@@ -29,6 +29,7 @@ from enteron.training.results import (
     validation_metrics,
 )
 from enteron.training.sampling import Sampler
+from enteron.types import FrameLabels
 from tests.training.making import (
     small_loop,
     small_network,
@@ -92,9 +93,8 @@ def test_a_step_by_hand():
     assert len(order) == 3
     for step, chosen in enumerate(order):
         (batch,) = train.batches([Draw(chosen, None)])
-        inputs, targets = mixup(
-            batch.inputs, batch.targets, mixup_weight(0.3, options.seed, 0, step)
-        )
+        share = mixup_weight(0.3, options.seed, 0, step)
+        inputs, targets, _ = mixup(batch.inputs, batch.targets, batch.known, share)
         out = network.train()(inputs)
         assert network.prototypes is not None
         losses = total_loss(
@@ -215,7 +215,7 @@ def test_early_stop():
 def test_training_stops_when_nothing_gets_better():
     worse = iter((0.3, 0.5, 0.4, 0.45, 0.9))
 
-    def scripted(truth: np.ndarray, scores: np.ndarray) -> ValidationMetrics:
+    def scripted(truth: FrameLabels, scores: np.ndarray) -> ValidationMetrics:
         return validation_metrics(truth, scores).model_copy(update={"macro_ap": next(worse)})
 
     options = small_options(epochs=6, patience=2, sampler={"samples": 16})
@@ -255,7 +255,8 @@ class UnreadableSource(FeatureSource):
     def batches(self, draws: Sequence[Draw]) -> Iterator[Batch]:
         for number, batch in enumerate(super().batches(draws)):
             if number in self._unreadable_batches:
-                yield Batch(batch.samples[:0], batch.inputs[:0], batch.targets[:0])
+                nothing = (batch.inputs[:0], batch.targets[:0], batch.known[:0])
+                yield Batch(batch.samples[:0], *nothing)
             else:
                 yield batch
 
@@ -354,7 +355,7 @@ def test_unreadable_frames_are_no_samples_and_windows_reach_over_them():
     (batch,) = source.batches([Draw(np.array([2, 5]), None)])
     expected = study.features[[[0, 1, 3], [4, 5, 7]], 0]
     np.testing.assert_array_equal(batch.inputs.numpy(), expected)
-    np.testing.assert_array_equal(batch.targets.numpy(), study.samples.labels[[3, 7]])
+    np.testing.assert_array_equal(batch.targets.numpy(), study.samples.labels.present[[3, 7]])
 
 
 def test_a_seed_chooses_one_view_for_all_frames():

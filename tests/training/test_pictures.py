@@ -15,10 +15,15 @@ from enteron.training.loop import TrainingLoop
 from enteron.training.options import AugmentationOptions, TrainingOptions
 from enteron.training.pictures import ClipOptions, ClipSource
 from enteron.training.sampling import Samples, StudySamples
+from enteron.types import FrameLabels
 from tests.making import number_of, write_frames
 from tests.training.making import some_labels
 
 SIZE = 64
+
+
+def complete(count: int) -> FrameLabels:
+    return FrameLabels.complete(some_labels(count, 0))
 
 
 def clips(tmp_path, numbers, rows, *, workers=0, augmentation=None, step=1, name="7", cache=None):
@@ -27,7 +32,7 @@ def clips(tmp_path, numbers, rows, *, workers=0, augmentation=None, step=1, name
         write_frames(folder, numbers, size=SIZE)
     study = open_study(folder)
     rows = np.array(rows)
-    samples = Samples([StudySamples(name, study.numbers, rows, some_labels(len(rows), 0))])
+    samples = Samples([StudySamples(name, study.numbers, rows, complete(len(rows)))])
     options = ClipOptions(3, step, Preprocessing(size=SIZE), augmentation)
     return ClipSource(samples, [study], options, workers, cache)
 
@@ -43,7 +48,7 @@ def test_clips_are_stored_neighbours(tmp_path, workers):
     first, second = source.batches([Draw(np.array([0, 1]), None), Draw(np.array([2]), None)])
     assert shown_numbers(first) == [[0, 0, 0], [10, 15, 20]]
     assert shown_numbers(second) == [[35, 40, 45]]
-    assert first.targets.tolist() == source.samples.labels[[0, 1]].tolist()
+    assert first.targets.tolist() == source.samples.labels.present[[0, 1]].tolist()
     wide = clips(tmp_path, range(0, 50, 5), [0, 4, 9], step=2)
     (batch,) = wide.batches([Draw(np.array([1, 2]), None)])
     assert shown_numbers(batch) == [[0, 10, 20], [25, 35, 45]]
@@ -125,7 +130,7 @@ def test_full_fine_tuning_of_vit_tiny_end_to_end(tmp_path):
     preprocessing = Preprocessing()
     study = open_study(tmp_path / "7")
     rows = np.arange(20)
-    samples = Samples([StudySamples("7", study.numbers, rows, some_labels(20, 0))])
+    samples = Samples([StudySamples("7", study.numbers, rows, complete(20))])
     (tmp_path / "7" / "frame_000011.PNG").write_bytes(b"")
 
     def source(augmented: bool) -> ClipSource:

@@ -127,15 +127,18 @@ def test_a_frozen_backbone_is_neither_copied_nor_stored():
 def test_mixup_by_hand():
     clips = torch.arange(5.0).view(5, 1, 1).repeat(1, 3, 2)
     targets = torch.eye(5)
-    mixed, soft = mixup(clips, targets, 0.75)
+    everything = torch.ones(5, 5, dtype=torch.bool)
+    mixed, soft, known = mixup(clips, targets, everything, 0.75)
+    assert known.all()
     #  pairs (0, 1), (2, 3); 4 has no partner
     assert mixed[:, 0, 0].tolist() == [0.25, 0.75, 2.25, 2.75, 4.0]
     assert (mixed == mixed[:, :1, :1]).all()  # the same share for the three frames
     assert soft[2].tolist() == [0, 0, 0.75, 0.25, 0]
     assert soft[4].tolist() == [0, 0, 0, 0, 1]
-    same = mixup(clips, targets, 1.0)
+    same = mixup(clips, targets, everything, 1.0)
     assert same[0] is clips
     assert same[1] is targets
+    assert same[2] is everything
 
 
 def test_mixing_weights_are_the_larger_half_of_a_beta():

@@ -8,10 +8,11 @@ from hypothesis import strategies as st
 from enteron.labels import COLUMN, LABELS
 from enteron.training.options import SamplerOptions
 from enteron.training.sampling import Sampler, oversampling, process_share, sample_weights
+from enteron.types import FrameLabels
 
 
-def labels_of(*rows: tuple[str, ...]) -> np.ndarray:
-    return np.array([[label in row for label in LABELS] for row in rows])
+def labels_of(*rows: tuple[str, ...]) -> FrameLabels:
+    return FrameLabels.complete(np.array([[label in row for label in LABELS] for row in rows]))
 
 
 def test_weights_by_hand():
@@ -35,10 +36,11 @@ def test_oversampling_by_hand():
 
 def test_drawn_frequencies_match_the_weights():
     rng = np.random.default_rng(0)
-    labels = np.zeros((400, len(LABELS)), dtype=bool)
-    labels[np.arange(400), rng.integers(3, 5, 400)] = True
-    labels[:4, COLUMN["z-line"]] = True
-    labels[10:40, COLUMN["blood"]] = True
+    present = np.zeros((400, len(LABELS)), dtype=bool)
+    present[np.arange(400), rng.integers(3, 5, 400)] = True
+    present[:4, COLUMN["z-line"]] = True
+    present[10:40, COLUMN["blood"]] = True
+    labels = FrameLabels.complete(present)
     sampler = Sampler(labels, SamplerOptions(samples=400_000), batch=100, group=1, seed=1)
     drawn = np.bincount(sampler.epoch(0).ravel(), minlength=400)
     expected = sample_weights(labels)

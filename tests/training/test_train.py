@@ -24,7 +24,7 @@ from enteron.training.results import (
     validation_metrics,
 )
 from enteron.training.sampling import Samples, StudySamples
-from enteron.types import study_id_hash
+from enteron.types import FrameLabels, study_id_hash
 from tests.making import write_frames, write_labels
 from tests.training.making import some_labels
 from tests.training.model_folders import STUDIES, LookupEncoder, store_features, write_root
@@ -200,8 +200,9 @@ def scripted_validation() -> tuple[Validation, Samples]:
     odds = np.where(labels, 1.0, -1.0) + rng.normal(size=labels.shape)
     scores = (1 / (1 + np.exp(-4 * odds))).astype(np.float32)
     rows = np.arange(200)
-    samples = Samples([StudySamples("1", rows, rows, labels)])
-    return Validation(rows, labels, scores, loss=0.1), samples
+    truth = FrameLabels.complete(labels)
+    samples = Samples([StudySamples("1", rows, rows, truth)])
+    return Validation(rows, truth, scores, loss=0.1), samples
 
 
 def epoch_record(validation: Validation) -> EpochRecord:

@@ -1,6 +1,7 @@
 """The command line: one file per command, and one way to fail."""
 
 import sys
+from io import TextIOWrapper
 
 import typer
 
@@ -8,6 +9,7 @@ from enteron.cli import (
     bench,
     calibrate,
     check,
+    compare,
     decode,
     demo,
     evaluate,
@@ -20,7 +22,7 @@ from enteron.cli import (
     tune,
     validate,
 )
-from enteron.errors import EnteronError
+from enteron.cli.failure import fail_with, flush_output
 
 app = typer.Typer(
     name="enteron",
@@ -42,6 +44,7 @@ app.command()(tune.tune)
 app.command()(report.report)
 app.command()(export.export)
 app.command()(evaluate.evaluate)
+app.command()(compare.compare)
 app.command()(validate.validate)
 app.command()(bench.bench)
 app.add_typer(priors.app, name="priors")
@@ -66,21 +69,19 @@ def options(
 
 
 def main() -> None:
-    """Run a command; bad input ends in one sentence and exit code 1, never in a traceback."""
+    """Run a command; whatever goes wrong ends in one sentence and exit code 1."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # a terminal may not know every letter of a name
+            stream.reconfigure(errors="backslashreplace")
     try:
-        app()
-    except EnteronError as error:
-        fail(str(error))
-    except OSError as error:
-        # An error that no stage foresaw. Only the file's name: paths may name patients.
-        name = str(error.filename).rsplit("/", 1)[-1] if error.filename else "a file"
-        fail(f"'{name}' cannot be used ({error.strerror or error}); check it and run again.")
+        try:
+            app()
+        finally:
+            flush_output()
+    except (SystemExit, GeneratorExit):
+        raise
     except KeyboardInterrupt:
         print("enteron: interrupted.", file=sys.stderr)
         sys.exit(130)
-
-
-def fail(sentence: str) -> None:
-    """Print the sentence to standard error and exit with 1."""
-    print(f"enteron: {sentence}", file=sys.stderr)
-    sys.exit(1)
+    except BaseException as error:
+        fail_with(error, sys.argv[1:])

@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from enteron.calibration import Calibration
     from enteron.fitting.calibrate import CalibrationReport
+
+
+_EVENTS_UNFITTED = (
+    ": there is none here, so that `transit` keeps its defaults, and `clinical` and `challenge` "
+    "cannot be used"
+)
 
 
 def calibrate(
@@ -14,14 +21,25 @@ def calibrate(
         Path, typer.Argument(help="Model folder, as `enteron train` makes it.", readable=False)
     ],
     data: Annotated[
-        Path, typer.Argument(help="Data root with the studies to calibrate on.", readable=False)
+        list[Path],
+        typer.Argument(
+            help="Data roots with the studies to calibrate on; those of the training, as they were "
+            "given there.",
+            readable=False,
+        ),
     ],
     split: Annotated[
         str, typer.Option(help="Part of the model's split: val, train, test, or all of the root.")
     ] = "val",
     budget: Annotated[
-        float, typer.Option(min=0.001, help="False alarms per hour that 'clinical' may cost.")
-    ] = 1.0,
+        float, typer.Option(min=0.001, help="False alarms per study that 'clinical' may cost.")
+    ] = 8.0,
+    lesion_recall: Annotated[
+        float | None,
+        typer.Option(
+            min=0.001, max=0.999, help="Promise this recall of lesions, such as 0.9, instead."
+        ),
+    ] = None,
     features: Annotated[
         Path | None,
         typer.Option(
@@ -59,6 +77,7 @@ def calibrate(
         data,
         part=split,
         budget=budget,
+        lesion_recall=lesion_recall,
         features=features,
         priors=None if priors is None else load_priors(priors),
         include_training=include_training_studies,
@@ -68,13 +87,16 @@ def calibrate(
 
 
 def _show(report: "CalibrationReport", model: str) -> None:
-    from enteron.cli.console import console, number, table
+    from enteron.cli.console import console, markup, number, table
+    from enteron.errors import quantity
 
     calibration = report.calibration
     likelihood = calibration.likelihood
+    is_partial = any(report.unknown.values())
     thresholds = table(
         f"Calibrated on {calibration.studies} studies, {calibration.rows:,} frames",
         "label", "threshold", "paper's", "frames that show it",
+        *(["frames that say nothing about it"] if is_partial else []),
     )  # fmt: skip
     for label, threshold in likelihood.thresholds.items():
         thresholds.add_row(
@@ -82,6 +104,7 @@ def _show(report: "CalibrationReport", model: str) -> None:
             number(threshold, 2),
             number(calibration.paper.thresholds[label], 2),
             f"{report.support[label]:,}",
+            *([f"{report.unknown[label]:,}"] if is_partial else []),
         )
     out = console()
     out.print(thresholds)
@@ -89,18 +112,84 @@ def _show(report: "CalibrationReport", model: str) -> None:
         out.print(
             f"Temperature {likelihood.temperature:.2f}; calibration error "
             f"{likelihood.before.ece:.3f} before, {likelihood.after.ece:.3f} after. "
-            "A dash: never emitted, since no frame showed it."
+            "A dash: never emitted, since no frame showed it"
+            f"{', or none is known not to' if is_partial else ''}."
         )
     if calibration.training_studies:
         out.print(
             f"[yellow]Note:[/yellow] {calibration.training_studies} of these studies trained the "
             "model, so that confidences will be too high; every reading will say so."
         )
-    if not calibration.silence:
+    show_reliability(calibration)
+    show_promise(calibration)
+    if is_partial:
+        out.print(
+            f"[yellow]Note:[/yellow] {calibration.studies - report.event_studies} of "
+            f"{quantity(calibration.studies, 'study', 'studies')} have labels that are unknown and "
+            "calibrate frames only; rules of events and of silence need studies that are labelled "
+            f"from end to end{_EVENTS_UNFITTED if report.event_studies == 0 else ''}."
+        )
+    if not calibration.silence and report.event_studies:
         out.print(
             "[yellow]Note:[/yellow] the rule of silence cannot be fitted on a single study: "
             "`--preset challenge` needs a calibration on two or more."
         )
     if report.scaling_note:
         out.print(f"[yellow]Note:[/yellow] {report.scaling_note}.")
-    out.print(f"calibration.json is in {model}.")
+    out.print(f"calibration.json is in {markup(model)}.")
+
+
+def show_reliability(calibration: "Calibration") -> None:
+    """How true the confidences of events are, on studies that the rules were not fitted on."""
+    from enteron.cli.console import NONE, console, number, table
+
+    if not calibration.reliability:
+        return
+    rows = table(
+        "Confidence of events on held-out studies: how many of them touch a lesion",
+        "finding", "events", "mean confidence", "true", "mean error",
+        "true of those at 0.8 or more", "curve",
+    )  # fmt: skip
+    for finding, result in calibration.reliability.items():
+        high = [b for b in result.bins if b.low >= 0.8 - 1e-9]
+        events = sum(b.events for b in high)
+        true = sum(b.events * b.true_share for b in high)
+        rule = calibration.events.get(finding)
+        curve = "logistic" if rule is None or rule.curve is None else rule.curve.method
+        rows.add_row(
+            finding,
+            f"{result.events:,}",
+            number(sum(b.events * b.confidence for b in result.bins) / result.events, 2),
+            number(sum(b.events * b.true_share for b in result.bins) / result.events, 2),
+            number(result.ece, 2),
+            f"{true:.0f} of {events}" if events else NONE,
+            curve,
+        )
+    console().print(rows)
+
+
+def show_promise(calibration: "Calibration") -> None:
+    """What a promised recall means and costs."""
+    from enteron.cli.console import console
+    from enteron.errors import quantity
+    from enteron.metrics.lesions import ReadingSpeed
+
+    promise = calibration.guarantee
+    if promise is None:
+        return
+    pictures = promise.events_per_study or 0.0
+    speed = ReadingSpeed()
+    devices = ", ".join(f"{name} ({count})" for name, count in promise.devices.items())
+    console().print(
+        f"[bold]Promised recall {promise.recall:g}[/bold]: of a new study like these, at most "
+        f"{promise.alpha:.3g} of the lesions are missed on average, if all pictures of a suspicion "
+        f"of at least {promise.threshold:.3g} are looked at. Fitted on "
+        f"{quantity(promise.studies, 'study', 'studies')} with lesions"
+        + (f" ({devices})" if devices else "")
+        + f", which miss {promise.missed:.3f}. It costs {pictures:,.0f} pictures a study: "
+        f"{promise.minutes_per_study or 0.0:.0f} min at {speed.seconds_per_still:g} s each, or "
+        f"{pictures / speed.frames_per_second / 60:.0f} min as a video of "
+        f"{speed.frames_per_second:g} a second. It says nothing about a single study, or about "
+        "other capsules.",
+        highlight=False,
+    )

@@ -4,12 +4,17 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
+from rich import markup as rich_markup
 from rich import progress as rich_progress
 from rich.console import Console
 from rich.table import Table
 
 from enteron.progress import Advance
+
+if TYPE_CHECKING:
+    from enteron.study.ignored import Ignored
 
 NONE = "-"
 
@@ -39,6 +44,34 @@ def with_interval(value: float | None, interval: tuple[float, float] | None) -> 
     return f"{value:.3f} [{interval[0]:.3f}, {interval[1]:.3f}]"
 
 
+def plain(text: str) -> str:
+    """Text from a file or a name as a terminal may show it: on one line, nothing it would obey.
+
+    Control characters, characters that turn the direction of text, and bytes of a name that are
+    not UTF-8 are shown as escapes, such as \\x1b.
+    """
+    return "".join(c if c.isprintable() else _escape(ord(c)) for c in text)
+
+
+def _escape(code: int) -> str:
+    if 0xDC80 <= code <= 0xDCFF:  # how Python marks a byte that is not UTF-8
+        code -= 0xDC00
+    if code < 0x100:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def markup(text: str) -> str:
+    """`plain` text for rich, which would take square brackets for markup."""
+    return rich_markup.escape(plain(text))
+
+
+def print_ignored(ignored: "Ignored") -> None:
+    """Say what was found and not read."""
+    for sentence in ignored.sentences():
+        print(f"Ignored: {plain(sentence)}.", flush=True)
+
+
 class RichProgress:
     """Messages on standard output, bars on standard error where that is a terminal.
 
@@ -54,6 +87,7 @@ class RichProgress:
         """Print one sentence, above the bars if there are any."""
         if not self._first:
             return
+        text = "\n".join(plain(line) for line in text.split("\n"))
         if self._bars is not None and sys.stdout.isatty():
             self._bars.console.print(text, highlight=False, markup=False)
         else:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -33,7 +33,11 @@ def decode(
     out: Annotated[Path, typer.Option(help="Folder for the events.", readable=False)],
     preset: Annotated[Preset, typer.Option(help="How to decode.")] = Preset.TRANSIT,
     study_id: Annotated[
-        str | None, typer.Option(help="Name of the study (default: the file's name).")
+        str | None,
+        typer.Option(
+            help="Id of the study (default: the one that the file states, or one derived from its "
+            "content)."
+        ),
     ] = None,
     model: Annotated[
         Path | None,
@@ -57,10 +61,14 @@ def decode(
             readable=False,
         ),
     ] = None,
+    weight: Annotated[
+        list[str] | None,
+        typer.Option(help="Importance of a finding in suspicious.json, as polyp=3 (default: 1)."),
+    ] = None,
 ) -> None:
     """Turn scores per frame into events: regions, landmarks and findings.
 
-    Writes events.json, events.csv, submission.json and run.json.
+    Writes events.json, events.csv, suspicious.json, submission.json and run.json.
     Example: [bold]enteron decode scores.parquet --out reading --preset paper[/bold]
     """
     import time
@@ -71,18 +79,30 @@ def decode(
     from enteron.decoding import preset as preset_options
     from enteron.decoding.options import require_fitted
     from enteron.decoding.pipeline import decision_thresholds, frame_calibration
-    from enteron.folders.model import decoding_priors, load_calibration
+    from enteron.decoding.suspicious import SuspicionOptions
+    from enteron.files import make_folder
+    from enteron.folders.identity import ReadingIdentity, decoding_hash, scores_hash
+    from enteron.folders.model import calibration_hash, decoding_priors, load_calibration
     from enteron.folders.reading import (
+        EVENTS,
+        EVENTS_TABLE,
+        SCORES,
+        SUBMISSION,
         ModelFacts,
         RunRecord,
         package_versions,
+        remove_derived,
+        replaceable_run,
         scaling_note,
         write_events,
     )
-    from enteron.folders.scores import read_scores
+    from enteron.folders.scores import read_score_metadata, read_scores
+    from enteron.folders.suspicious import SUSPICIOUS, write_suspicious
+    from enteron.locks import folder_lock
     from enteron.options import load_options
     from enteron.priors import load_priors
 
+    suspicion = SuspicionOptions(weights=parse_weights(weight))
     options = preset_options(preset) if config is None else load_options(DecodeOptions, config)
     calibration = Calibration() if model is None else load_calibration(model)
     require_fitted(options, calibration)
@@ -90,42 +110,92 @@ def decode(
     chosen_priors = decoding_priors(calibration, model, given_priors)
     start = time.perf_counter()
     read = read_scores(scores, study_id, stride)
+    metadata = read_score_metadata(scores)
+    _require_usable(scores, metadata.model, model)
     loaded = time.perf_counter()
     if model is None:
         _warn_uncalibrated(scores)
     events = decode_scores(read, options, chosen_priors, calibration)
     decoded = time.perf_counter()
-    write_events(out, read, events, cut=options.cut)
-    run = RunRecord(
+    identity = ReadingIdentity(
         study=read.study,
-        state="decoded",
-        command=f"enteron decode {scores.name} --preset {preset}",
-        unit=read.unit,
-        rows=len(read.axis),
-        scored=len(read.axis),
-        stride=read.axis.step,
-        gaps=int(read.axis.gaps().size),
-        model=ModelFacts(
-            hash=_calibration_hash(model),
-            calibrated=model is not None,
-            calibrated_on_training=calibration.training_studies,
-        ),
-        preset=str(preset) if config is None else None,
-        options=options,
-        frame_calibration=frame_calibration(options, calibration) if model is not None else None,
-        thresholds=decision_thresholds(options, calibration),
-        scaling=scaling_note(read),
-        versions=package_versions("enteron", "numpy", "scipy", "polars"),
-        timings={"read": round(loaded - start, 3), "decode": round(decoded - loaded, 3)},
+        content=metadata.content,
+        model=metadata.model,
+        calibration=None if model is None else calibration_hash(model),
+        decoding=decoding_hash(options, chosen_priors),
+        scores=scores_hash(read),
     )
-    run.save(out)
+    make_folder(out)
+    with folder_lock(out):
+        earlier = replaceable_run(out, identity)
+        stale = remove_derived(out)
+        write_events(out, read, events, identity, cut=options.cut)
+        fitted = calibration if model is not None else None
+        write_suspicious(out, read, events, chosen_priors, fitted, options=suspicion)
+        facts: dict[str, Any] = {
+            "study": read.study,
+            "state": "finished",
+            "identity": identity,
+            "files": {},
+            # The name of the file may be a patient's.
+            "command": f"enteron decode SCORES --preset {preset}",
+            "unit": read.unit,
+            "scored": len(read.axis),
+            "stride": read.axis.step,
+            "gaps": int(read.axis.gaps().size),
+            "preset": str(preset) if config is None else None,
+            "options": options,
+            "frame_calibration": frame_calibration(options, calibration) if model else None,
+            "thresholds": decision_thresholds(options, calibration),
+            "scaling": scaling_note(read),
+            "versions": package_versions("enteron", "numpy", "scipy", "polars"),
+            "timings": {"read": round(loaded - start, 3), "decode": round(decoded - loaded, 3)},
+        }
+        if earlier is not None and earlier.model is not None and earlier.model.backbone is not None:
+            # A reading: of the study and the model, it knows more than the scores tell.
+            facts["model"] = earlier.model.model_copy(update={"calibrated": model is not None})
+            record = earlier.model_copy(update=facts)
+        else:
+            digest = None if identity.calibration is None else identity.calibration[:16]
+            facts["rows"] = len(read.axis)
+            facts["model"] = ModelFacts(
+                hash=digest,
+                calibrated=model is not None,
+                calibrated_on_training=calibration.training_studies,
+            )
+            record = RunRecord(**facts)
+        record.with_files(out, (SCORES, EVENTS, EVENTS_TABLE, SUBMISSION, SUSPICIOUS)).save(out)
+    for name in stale:
+        typer.echo(f"Removed {name}, which showed the events that were replaced.", err=True)
     _show(read, events)
-    if run.training_note is not None:
-        typer.echo(f"Note: {run.training_note}.", err=True)
+    if record.training_note is not None:
+        typer.echo(f"Note: {record.training_note}.", err=True)
+
+
+def parse_weights(pairs: list[str] | None) -> dict[str, float]:
+    """Weights of findings from texts such as 'polyp=3'."""
+    from enteron.errors import ConfigError, nearest
+    from enteron.labels import FINDINGS
+
+    weights: dict[str, float] = {}
+    for pair in pairs or []:
+        finding, _, number = pair.partition("=")
+        if finding not in FINDINGS:
+            raise ConfigError(f"'{finding}' is not a finding", nearest(finding, FINDINGS))
+        try:
+            weights[finding] = float(number)
+        except ValueError:
+            weights[finding] = -1.0
+        if not 0 <= weights[finding] <= 1000:
+            raise ConfigError(
+                f"'{pair}' has no weight from 0 to 1000", "write it as polyp=3, or polyp=0"
+            )
+    return weights
 
 
 def _warn_uncalibrated(scores: Path) -> None:
     """Say before decoding that nothing turns scores into probabilities."""
+    from enteron.cli.console import plain
     from enteron.folders.scores import is_written_by_enteron
 
     if is_written_by_enteron(scores):
@@ -138,7 +208,7 @@ def _warn_uncalibrated(scores: Path) -> None:
             "without --model the scores are taken as calibrated probabilities. If they are not, "
             "the events will be wrong."
         )
-    typer.echo(f"Warning: {text}", err=True)
+    typer.echo(f"Warning: {plain(text)}", err=True)
 
 
 def _show(scores: "Scores", events: "Sequence[DecodedEvent]") -> None:
@@ -167,13 +237,19 @@ def _show(scores: "Scores", events: "Sequence[DecodedEvent]") -> None:
         )
 
 
-def _calibration_hash(model: Path | None) -> str | None:
-    """Identifies the calibration that was used."""
-    if model is None:
-        return None
-    import hashlib
+def _require_usable(scores: Path, scored_by: str | None, model: Path | None) -> None:
+    """Refuse scores of a reading that is not finished, and a model that did not make them."""
+    from enteron.errors import ModelError
+    from enteron.folders.model import RECORD, read_record
+    from enteron.folders.reading import SCORES, RunRecord
 
-    from enteron.folders.model import CALIBRATION
-
-    path = model / CALIBRATION if model.is_dir() else model
-    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+    run = RunRecord.load(scores.parent) if scores.name == SCORES else None
+    if run is not None and run.identity is not None:
+        run.require_finished(scores.resolve().parent)
+    if scored_by is None or model is None or not (model / RECORD).is_file():
+        return
+    if read_record(model).weights_hash != scored_by:
+        raise ModelError(
+            f"'{model.name}' is not the model that made {scores.name}",
+            "give the model that scored the study, or read the study with this one",
+        )

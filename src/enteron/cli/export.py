@@ -1,5 +1,6 @@
 """`enteron export`: a reading's events for other programs."""
 
+from contextlib import nullcontext
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -43,14 +44,23 @@ def export(
     """
     from enteron.folders.label_studio import write_label_studio
     from enteron.folders.reading import load_reading
+    from enteron.locks import folder_lock
 
     assert format is Format.LABEL_STUDIO
-    reading = load_reading(folder, scores)
-    if rate is None and not reading.run.rate_assumed:
-        rate = reading.run.rate
-    task, interface = write_label_studio(
-        folder, reading.scores, reading.events, video=video, rate=rate, axis=reading.stored_axis
-    )
+    with folder_lock(folder) if folder.is_dir() else nullcontext():
+        reading = load_reading(folder, scores)
+        if rate is None and not reading.run.rate_assumed:
+            rate = reading.run.rate
+        task, interface = write_label_studio(
+            folder,
+            reading.scores,
+            reading.events,
+            video=video,
+            rate=rate,
+            axis=reading.stored_axis,
+            identity=reading.run.identity,
+        )
+        reading.run.with_files(folder, (task.name, interface.name)).save(folder)
     typer.echo(
         f"Wrote {len(reading.events)} events to {task} and the labelling interface to "
         f"{interface.name}."

@@ -64,16 +64,20 @@ def _strides(studies: list[str], rules: Sequence[str]) -> dict[str, int]:
     strides: dict[str, int] = {}
     for rule in rules:
         names, _, number = rule.rpartition("=")
-        if not names or not number.isdigit() or int(number) < 1:
+        if not names or not _is_count(number) or int(number) < 1:
             raise ConfigError(
                 f"--stride-of {rule} is not understood",
                 "write studies, '=' and a whole number, as 39-60=1",
             )
         first, dash, last = names.partition("-")
         numbers = range(0)
-        if dash and first.isdigit() and last.isdigit():
+        if dash and _is_count(first) and _is_count(last):
             numbers = range(int(first), int(last) + 1)
         for study in studies:
-            if study == names or (study.isdigit() and int(study) in numbers):
+            if study == names or (_is_count(study) and int(study) in numbers):
                 strides[study] = int(number)
     return strides
+
+
+def _is_count(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 19

@@ -5,10 +5,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from enteron.cli.decode import Preset
+from enteron.cli.decode import Preset, parse_weights
 
 if TYPE_CHECKING:
+    from enteron.cli.console import RichProgress
     from enteron.folders.reading import Reading, Redundant
+    from enteron.reading import FoundStudies, Reader
     from enteron.types import Annotation
 
 
@@ -24,7 +26,7 @@ def read(
     ],
     out: Annotated[
         Path | None,
-        typer.Option(help="Folder for the reading (default: STUDY-reading, here).", readable=False),
+        typer.Option(help="Folder for the reading (default: ID-reading, here).", readable=False),
     ] = None,
     preset: Annotated[Preset, typer.Option(help="How scores become events.")] = Preset.TRANSIT,
     tta: Annotated[
@@ -50,7 +52,26 @@ def read(
         ),
     ] = None,
     study_id: Annotated[
-        str | None, typer.Option(help="Id of a single study (default: name of its folder or file).")
+        str | None,
+        typer.Option(
+            help="Id of a single study (default: derived from its content, or the name that its "
+            "dataset gives it)."
+        ),
+    ] = None,
+    keep_names: Annotated[
+        bool,
+        typer.Option(
+            "--keep-names",
+            help="Take names of folders and files as ids. Pages and files then contain them.",
+        ),
+    ] = False,
+    device: Annotated[
+        str | None,
+        typer.Option(help="Capsule system, if known: a promised recall holds for some only."),
+    ] = None,
+    weight: Annotated[
+        list[str] | None,
+        typer.Option(help="Importance of a finding in suspicious.json, as polyp=3 (default: 1)."),
     ] = None,
     device_text: Annotated[
         bool,
@@ -59,40 +80,98 @@ def read(
 ) -> None:
     """Read a study: regions, landmarks and findings in time, with a page to look at.
 
-    Writes scores.parquet, events.json, events.csv, submission.json, files for Label Studio,
-    report.html and run.json. A killed run resumes when it is started again.
+    Writes scores.parquet, events.json, events.csv, suspicious.json, submission.json, files for
+    Label Studio, report.html and run.json. A killed run resumes when it is started again.
     Example: [bold]enteron read study.mp4 --model model[/bold]
     """
-    from enteron.cli.console import RichProgress
+    from enteron.cli.console import RichProgress, print_ignored
     from enteron.inference.embed import REDUNDANCY_LIMIT
-    from enteron.reading import Reader, ReadOptions, studies_under, write_joint_submission
+    from enteron.reading import Reader, ReadOptions, studies_under
     from enteron.study import open_study
 
-    studies = studies_under(study)
-    if study_id is not None and len(studies) == 1:
-        studies = [(study_id, studies[0][1])]
-    truths = _truths(truth, [name for name, _ in studies])
+    found = studies_under(study, keep_names=keep_names)
+    single = len(found.studies) == 1
+    if study_id is not None:
+        found = _with_id(found, study_id)
+    print_ignored(found.ignored)
+    truths = _truths(truth, [each.id for each in found.studies if each.id is not None])
     options = ReadOptions(
         preset=preset.value,
         tta=tta,
         runtime=runtime,
         redundancy=REDUNDANCY_LIMIT if skip_redundant else None,
         mask_text=not device_text,
+        device=device,
+        weights=parse_weights(weight),
     )
     reader = Reader(model, options)
-    folder = out if out is not None else Path(f"{study.resolve().stem}-reading")
+    folder = out if out is not None else found.default_folder
     progress = RichProgress()
+    if single:
+        opened = open_study(found.studies[0].path, study_id=found.studies[0].id)
+        print_ignored(opened.ignored)
+        reading = reader.read(opened, folder, truth=truths.get(opened.id), progress=progress)
+        show(reading)
+        return
+    _read_several(reader, found, folder, truths, progress)
+
+
+def _with_id(found: "FoundStudies", study_id: str) -> "FoundStudies":
+    """The single study with the id that was asked for."""
+    from dataclasses import replace
+
+    from enteron.errors import StudyError
+    from enteron.ids import require_study_id
+
+    require_study_id(study_id, "--study-id", StudyError)
+    if len(found.studies) > 1:
+        raise StudyError(
+            f"--study-id names one study, and here are {len(found.studies)}",
+            "leave it out, or give the path of one of them",
+        )
+    return replace(found, studies=(replace(found.studies[0], id=study_id),))
+
+
+def _read_several(
+    reader: "Reader",
+    found: "FoundStudies",
+    folder: Path,
+    truths: "dict[str, Annotation]",
+    progress: "RichProgress",
+) -> None:
+    """Read every study; those that cannot be read are told at once and again at the end."""
+    from enteron.cli.console import plain
+    from enteron.files import make_folder
+    from enteron.folders.reading import Reading
+    from enteron.locks import folder_lock
+    from enteron.reading import read_each, write_joint_submission
+
     readings: list[Reading] = []
-    for index, (name, path) in enumerate(studies, 1):
-        if len(studies) > 1:
-            progress.message(f"Reading study {index} of {len(studies)}")
-        opened = open_study(path, study_id=name)
-        target = folder / name if len(studies) > 1 else folder
-        readings.append(reader.read(opened, target, truth=truths.get(name), progress=progress))
-        show(readings[-1])
-    if len(readings) > 1:
-        path = write_joint_submission(readings, folder)
-        typer.echo(f"{path} holds all {len(readings)} studies.")
+    failures: list[str] = []
+    make_folder(folder)
+    with folder_lock(folder):
+        for study, result in read_each(reader, found.studies, folder, truths, progress):
+            if isinstance(result, Reading):
+                readings.append(result)
+                show(result)
+            else:
+                failures.append(f"{study.name}: {result}")
+                typer.echo(f"enteron: {plain(failures[-1])}", err=True)
+        if not failures:
+            path = write_joint_submission(readings, folder)
+            typer.echo(f"{plain(str(path))} holds all {len(readings)} studies.")
+            return
+    count = len(found.studies)
+    verb = "was" if len(failures) == 1 else "were"
+    typer.echo(f"{len(failures)} of {count} studies {verb} not read:", err=True)
+    for sentence in failures:
+        typer.echo(f"  {plain(sentence)}", err=True)
+    typer.echo(
+        f"The others are in {plain(str(folder))}. No submission.json of all studies was written, "
+        "since it would not hold them all. Mend these studies or move them away, and run again.",
+        err=True,
+    )
+    raise typer.Exit(1)
 
 
 def _truths(truth: Path | None, names: list[str]) -> "dict[str, Annotation]":
@@ -108,21 +187,22 @@ def _truths(truth: Path | None, names: list[str]) -> "dict[str, Annotation]":
     if missing:
         raise LabelError(
             f"'{truth.name}' has no annotation of study {missing[0]}",
-            "give the annotation of the studies that are read, or none",
+            "give the annotation of the studies that are read, or none; the id of a single study "
+            "is set with --study-id, and --keep-names takes names of folders and files as ids",
         )
     return {name: annotations[name] for name in names}
 
 
 def show(reading: "Reading") -> None:
     """Print what a physician asks first: where the capsule was, and what to look at."""
-    from enteron.cli.console import NONE, console, number, table
+    from enteron.cli.console import NONE, console, markup, number, table
     from enteron.labels import LABELS, REGIONS
 
     out = console()
     run = reading.run
     unreadable = 0 if run.unreadable is None else run.unreadable.count
     out.print(
-        f"[bold]Study {reading.study}[/bold]: {run.rows:,} frames, "
+        f"[bold]Study {markup(reading.study)}[/bold]: {run.rows:,} frames, "
         + (f"{unreadable:,} of them unreadable" if unreadable else "all readable")
     )
     if run.redundant is not None:
@@ -154,7 +234,8 @@ def show(reading: "Reading") -> None:
     stages = ", ".join(f"{name} {seconds:.1f}" for name, seconds in reading.seconds.items())
     runtime = NONE if run.runtime is None else run.runtime.name
     out.print(f"[dim]Seconds: {stages}. Runtime: {runtime}.[/dim]")
-    out.print(f"Open {reading.report} in a browser. Not a diagnosis.\n", soft_wrap=True)
+    report = markup(str(reading.report))
+    out.print(f"Open {report} in a browser. Not a diagnosis.\n", soft_wrap=True)
 
 
 def _redundancy(redundant: "Redundant") -> str:

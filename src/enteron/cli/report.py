@@ -1,5 +1,6 @@
 """`enteron report`: the page of a reading."""
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -39,21 +40,27 @@ def report(
 
     Example: [bold]enteron report reading --truth truth.json[/bold]
     """
-    from enteron.folders.reading import load_reading
+    from enteron.cli.console import plain
+    from enteron.folders.reading import content_of, load_reading
+    from enteron.folders.suspicious import suspicious_frames
+    from enteron.locks import folder_lock
     from enteron.report import write_report
 
-    reading = load_reading(folder, scores)
-    annotation = None if truth is None else _annotation(truth, reading.study)
-    if study is not None:
-        from enteron.report.pictures import choose_pictures, save_pictures
-        from enteron.study import open_study
+    with folder_lock(folder) if folder.is_dir() else nullcontext():
+        reading = load_reading(folder, scores)
+        annotation = None if truth is None else _annotation(truth, reading.study)
+        if study is not None:
+            from enteron.report.pictures import choose_pictures, save_pictures
+            from enteron.study import open_study
 
-        with open_study(study, study_id=reading.study) as frames:
-            chosen = choose_pictures(reading.scores, reading.events)
-            save_pictures(frames, chosen, folder, mask_text=not device_text)
-    path = write_report(folder, truth=annotation, device_text=device_text, scores_file=scores)
+            with open_study(study, study_id=reading.study) as frames:
+                content = content_of(reading, frames)
+                listed = suspicious_frames(folder)
+                chosen = choose_pictures(reading.scores, reading.events, listed)
+                save_pictures(frames, chosen, folder, mask_text=not device_text, content=content)
+        path = write_report(folder, truth=annotation, device_text=device_text, scores_file=scores)
     size = path.stat().st_size / 1e6
-    typer.echo(f"Open {path} ({size:.1f} MB) in a browser.")
+    typer.echo(f"Open {plain(str(path))} ({size:.1f} MB) in a browser.")
 
 
 def _annotation(truth: Path, study: str) -> Annotation:

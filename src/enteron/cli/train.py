@@ -3,7 +3,7 @@
 import os
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -20,7 +20,12 @@ class Preset(StrEnum):
 
 def train(
     data: Annotated[
-        Path, typer.Argument(help="Data root: studies of frames, and their Labels.", readable=False)
+        list[Path],
+        typer.Argument(
+            help="Data roots, one or more: studies of frames with labels, in any layout that "
+            "`enteron check` knows.",
+            readable=False,
+        ),
     ],
     out: Annotated[
         Path,
@@ -51,6 +56,13 @@ def train(
             readable=False,
         ),
     ] = None,
+    share: Annotated[
+        str | None,
+        typer.Option(
+            help="How often each data root is drawn, by its name: A=2,B=1 (default: in proportion "
+            "to their frames)."
+        ),
+    ] = None,
     seed: Annotated[
         int | None, typer.Option(min=0, help="Seed of everything random (default: 42).")
     ] = None,
@@ -78,7 +90,8 @@ def train(
 
     An interrupted training resumes with --resume and ends with the same weights. Example:
     [bold]enteron train data --out model --preset lite[/bold], then open
-    model/training/training.html. Several processes:
+    model/training/training.html. Several datasets:
+    [bold]enteron train galar kvasir --out model --share galar=2,kvasir=1[/bold]. Several processes:
     [bold]torchrun --nproc-per-node 2 -m enteron train data --out model[/bold]
     """
     from enteron.cli.console import RichProgress
@@ -89,22 +102,53 @@ def train(
     if resume and is_finished(out):
         typer.echo(f"{out.name} is finished: there is nothing to resume.")
         return
-    options = _options(out, resume, preset, config, seed, epochs)
+    shares = None if share is None else _shares(share, data)
+    options = _options(out, resume, preset, config, seed, epochs, shares)
     # Of the processes that torchrun starts, only the first reports.
     first = os.environ.get("RANK", "0") == "0"
     progress: Progress = RichProgress() if first else SilentProgress()
-    request = TrainingRequest(data, out, options, split, features, priors, resume)
+    request = TrainingRequest(tuple(data), out, options, split, features, priors, resume)
     plan = make_plan(request, progress)
     from enteron.training.run import run_training
 
     best = run_training(plan, progress)
     metrics = best.figures
+    regions = metrics.region_accuracy
     progress.message(
         f"Best epoch {best.epoch}: mAP {metrics.macro_ap:.3f} ({metrics.macro_ap_present:.3f} over "
         f"the labels that validation frames show), findings {metrics.findings_ap:.3f}, region "
-        f"accuracy {metrics.region_accuracy:.3f}."
+        f"accuracy {'unknown' if regions is None else f'{regions:.3f}'}."
     )
+    for source, figures in best.sources.items():
+        progress.message(
+            f"{source}: mAP of present labels {figures.macro_ap_present:.3f}, findings "
+            f"{figures.findings_ap:.3f}."
+        )
     progress.message(f"Model written to {out}. Open {out / TRAINING / TRAINING_PAGE}.")
+
+
+def _shares(text: str, roots: list[Path]) -> tuple[float, ...]:
+    """The shares of the roots, in their order, from 'A=2,B=1'."""
+    from enteron.errors import ConfigError, nearest
+
+    names = [root.resolve().name.removesuffix(".csv") for root in roots]
+    shares: dict[str, float] = {}
+    for part in text.split(","):
+        name, _, number = (piece.strip() for piece in part.partition("="))
+        if name not in names:
+            raise ConfigError(
+                f"--share names '{name}', which is no data root", nearest(name, names)
+            )
+        try:
+            shares[name] = float(number)
+        except ValueError as error:
+            raise ConfigError(
+                f"--share gives '{name}' the share '{number}'", "write it like A=2,B=1"
+            ) from error
+    missing = next((name for name in names if name not in shares), None)
+    if missing is not None:
+        raise ConfigError(f"--share has no share for '{missing}'", "give one share per data root")
+    return tuple(shares[name] for name in names)
 
 
 def _options(
@@ -114,13 +158,16 @@ def _options(
     config: Path | None,
     seed: int | None,
     epochs: int | None,
+    shares: tuple[float, ...] | None,
 ) -> "TrainingOptions":
     """The preset's options with changes; those of the interrupted training if none are given."""
     from enteron.training.options import recipe
     from enteron.training.plan import is_started, load_started
 
     numbers = {"seed": seed, "epochs": epochs}
-    changes = {name: value for name, value in numbers.items() if value is not None}
+    changes: dict[str, Any] = {name: n for name, n in numbers.items() if n is not None}
+    if shares is not None:
+        changes["sampler"] = {"shares": shares}
     if resume and is_started(out) and preset is None and config is None and not changes:
         return load_started(out)[0]
     if preset is None:

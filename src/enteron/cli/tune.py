@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from enteron.cli.calibrate import show_promise, show_reliability
 from enteron.types import Annotation, Unit, study_id_hash
 
 if TYPE_CHECKING:
@@ -29,8 +30,14 @@ def tune(
     ] = None,
     folds: Annotated[int, typer.Option(min=2, help="Folds of the cross-validation.")] = 5,
     budget: Annotated[
-        float, typer.Option(min=0.001, help="False alarms per hour that 'clinical' may cost.")
-    ] = 1.0,
+        float, typer.Option(min=0.001, help="False alarms per study that 'clinical' may cost.")
+    ] = 8.0,
+    lesion_recall: Annotated[
+        float | None,
+        typer.Option(
+            min=0.001, max=0.999, help="Promise this recall of lesions, such as 0.9, instead."
+        ),
+    ] = None,
     unit: Annotated[
         Unit, typer.Option(help="What an official JSON counts: frame numbers, or rows.")
     ] = Unit.FRAME,
@@ -52,9 +59,10 @@ def tune(
     from enteron.calibration import FittedFor
     from enteron.cli.console import RichProgress
     from enteron.datasets.submission import read_truth
-    from enteron.files import json_text
+    from enteron.files import json_text, make_folder
     from enteron.fitting.calibrate import save_fitted
     from enteron.fitting.decoder import FitOptions, Fold, cross_validate, fit_decoder
+    from enteron.fitting.guarantee import fit_lists, require_enough
     from enteron.folders.model import CALIBRATION
     from enteron.metrics.evaluation import evaluate, summarise
     from enteron.priors import priors_hash
@@ -63,6 +71,8 @@ def tune(
         _require_no_model(out)
     chosen_priors = _choose_priors(priors, out)
     studies, truths = _labelled_studies(scores, read_truth(truth, unit), unit)
+    if lesion_recall is not None:
+        require_enough(1 - lesion_recall, len(studies))
     options = FitOptions(budget=budget)
     fold_results: list[Fold] = []
     with RichProgress().task("Cross-validating", folds, "folds") as advance:
@@ -79,15 +89,18 @@ def tune(
     else:
         _show(figures, kappas, len(studies), folds)
     if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
+        make_folder(out)
         fitted_for = FittedFor(
             origin="scores",
             priors=priors_hash(chosen_priors),
             study_ids=tuple(sorted(study_id_hash(study.scores.study) for study in studies)),
         )
         calibration = fit_decoder(studies, chosen_priors, options)
+        calibration = fit_lists(studies, calibration, chosen_priors, lesion_recall=lesion_recall)
         save_fitted(calibration.model_copy(update={"fitted_for": fitted_for}), chosen_priors, out)
         if not as_json:
+            show_reliability(calibration)
+            show_promise(calibration)
             typer.echo(f"{CALIBRATION}: fitted on all {len(studies)} studies")
 
 
@@ -153,7 +166,7 @@ def _show(
         "merged",
         "onset error",
         "recall",
-        "false alarms / h",
+        "false alarms / study",
     )
     for preset, figure in figures.items():
         rows.add_row(
@@ -164,7 +177,7 @@ def _show(
             number(figure["present_merged"]["0.5"]),
             number(figure["boundaries"]["median"], 0),
             number(figure["findings"]["recall"]),
-            number(figure["findings"]["false_alarms_per_hour"], 2),
+            number(figure["findings"]["false_alarms_per_study"], 2),
         )
     out = console()
     out.print(rows)

@@ -26,6 +26,7 @@ def validate(
 
     Example: [bold]enteron validate submission.json[/bold]
     """
+    from enteron.cli.console import plain
     from enteron.datasets.submission import foreign_fields, read_event_text, require_same_studies
     from enteron.errors import quantity
     from enteron.folders.predictions import read_predictions
@@ -56,7 +57,7 @@ def validate(
         for name in foreign_fields(read_event_text(file))
     }
     if foreign:
-        names = ", ".join(f"'{name}'" for name in sorted(foreign))
+        names = plain(", ".join(f"'{name}'" for name in sorted(foreign)))
         verb = "is" if len(foreign) == 1 else "are"
         typer.echo(f"Note: {names} {verb} not part of the format; only the order of events ranks.")
     unlabelled = sum(not segment.labels for segment in segments)

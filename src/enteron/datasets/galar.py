@@ -4,30 +4,43 @@ The writers at the end make synthetic studies in the same layout.
 """
 
 import csv
-import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from enteron.datasets.csv_table import read_csv_table
+from enteron.datasets.dataset import Box, LabelledFrames
 from enteron.datasets.label_table import (
     Join,
     LabelTable,
     join_labels,
-    read_failure,
     read_label_table,
     require_fit,
 )
-from enteron.errors import LabelError, StudyError
-from enteron.files import write_bytes, write_text
+from enteron.errors import LabelError, StudyError, quantity, shorten
+from enteron.files import (
+    CSV_LIMIT,
+    RECORD_LIMIT,
+    open_file,
+    read_text,
+    write_bytes,
+    write_text,
+)
+from enteron.ids import natural_key, require_study_id
 from enteron.labels import COLUMN, LABELS, REGIONS
 from enteron.study import VIDEO_SUFFIXES, open_study
-from enteron.study.folder import frame_number, is_image_name
+from enteron.study.folder import frame_number
+from enteron.study.ignored import Ignored
+from enteron.study.naming import study_name
+from enteron.study.search import ignore_files, search
 from enteron.study.study import Study
+from enteron.types import FrameLabels
 
 FRAME_FILE = "frame_file"  # first column of the challenge's test files
 
@@ -44,8 +57,9 @@ COLUMNS = (
 TECHNICAL = ("bubbles", "dirt", "no view", "reduced view", "good view")
 OUTSIDE = tuple(name for name in COLUMNS if name not in {*LABELS, "index", "section", "frame"})
 
+_AGE_CELL = re.compile(r"[0-9]{1,3}(\.[0-9]*)?", re.ASCII)
 _UPDATED_LABELS = re.compile(r"(?P<date>\d{8})_labels_updated", re.IGNORECASE)
-_MAX_DEPTH = 5  # root / archive / the archive's own folder / study, and one more
+NOT_LABELS = "in a folder of labels, but no CSV file"  # reason for which a file is ignored
 
 
 # ---- Names
@@ -57,13 +71,7 @@ def study_id(name: str) -> str:
     for suffix in (".csv", *VIDEO_SUFFIXES):
         if stem.lower().endswith(suffix):
             stem = stem[: -len(suffix)]
-    return stem.removeprefix("recording_")
-
-
-def natural_key(name: str) -> list[tuple[int, int, str]]:
-    """Sorting key that puts '9' before '10'."""
-    parts = re.split(r"(\d+)", name)
-    return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in parts if part]
+    return study_name(stem)
 
 
 # ---- Metadata
@@ -89,17 +97,11 @@ class Metadata:
 
 def read_metadata(path: Path) -> dict[str, Metadata]:
     """Read metadata by study id. Stray blanks in headers and cells are dropped."""
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise LabelError(
-            f"{path.name} cannot be read ({read_failure(error)})",
-            "give a CSV file in UTF-8 that you may read",
-        ) from error
-    lines = text.splitlines()
+    remedy = "give a CSV file in UTF-8 that you may read"
+    lines = read_text(path, RECORD_LIMIT, remedy, error=LabelError).splitlines()
     separator = ";" if lines and lines[0].count(";") > lines[0].count(",") else ","
     metadata: dict[str, Metadata] = {}
-    for number, cells in enumerate(csv.DictReader(lines, delimiter=separator), start=2):
+    for number, cells in enumerate(_dict_rows(lines, separator, path.name), start=2):
         row = {k.strip().lower(): (v or "").strip() for k, v in cells.items() if isinstance(k, str)}
         if _NAME not in row or _SYSTEM not in row:
             raise LabelError(
@@ -111,6 +113,7 @@ def read_metadata(path: Path) -> dict[str, Metadata]:
             raise LabelError(
                 f"{path.name}, line {number}, names no study", "fill its File Name, or remove it"
             )
+        require_study_id(study, f"{path.name}, line {number}: the study's name", LabelError)
         if study in metadata:
             raise LabelError(f"{path.name} names study {study} twice", "keep one row per study")
         age = row.get(_AGE, "")
@@ -118,9 +121,18 @@ def read_metadata(path: Path) -> dict[str, Metadata]:
             study,
             row[_SYSTEM],
             row.get(_GENDER) or None,
-            int(float(age)) if age.replace(".", "", 1).isdigit() else None,
+            int(float(age)) if _AGE_CELL.fullmatch(age) else None,
         )
     return metadata
+
+
+def _dict_rows(lines: list[str], separator: str, source: str) -> Iterator[dict[str | Any, Any]]:
+    try:
+        yield from csv.DictReader(lines, delimiter=separator)
+    except csv.Error as error:  # a cell of more than 128 kB
+        raise LabelError(
+            f"{source} is not a table ({error})", "give a CSV file with a row per study"
+        ) from error
 
 
 # ---- Studies of a data root
@@ -152,101 +164,152 @@ class Entry:
             )
         return read_label_table(self.labels, study=self.id, updated=self.updated)
 
-    def join(self) -> Join:
+    def join(self, pictures: Study | None = None) -> Join:
         """Join labels with images on the frame number; refused when they do not fit."""
-        table, images = self.table(), self.open().numbers
+        table, images = self.table(), (pictures or self.open()).numbers
         join = join_labels(table, images)
         require_fit(join, table, images)
         return join
 
+    @property
+    def device(self) -> str | None:
+        """The capsule system, as `metadata.csv` names it."""
+        return None if self.metadata is None else self.metadata.system
 
-def find_studies(root: Path) -> dict[str, Entry]:
-    """Find every study under a root, by id in natural order.
+    def labelled_frames(self, pictures: Study | None = None) -> LabelledFrames:
+        """The joined labels, all of them known."""
+        join = self.join(pictures)
+        return LabelledFrames(join.frames, FrameLabels.complete(join.values))
 
-    Folders are searched, not computed from archive names (no archive's range has study 30).
-    Corrected labels replace the original ones; of several corrections the newest is used.
+    def boxes(self) -> tuple[Box, ...]:
+        """None: Galar has no boxes."""
+        return ()
+
+
+class Catalogue(dict[str, Entry]):
+    """The studies of a data root by id, in natural order, and what else lies there."""
+
+    def __init__(self, entries: Mapping[str, Entry], ignored: Ignored) -> None:
+        super().__init__(entries)
+        self.ignored = ignored
+
+    def labelled(self) -> dict[str, Entry]:
+        """Studies with images and labels."""
+        return {study: entry for study, entry in self.items() if entry.images and entry.labels}
+
+    def left_out(self) -> list[str]:
+        """What a use of `labelled` leaves out: studies that are incomplete, and other files."""
+        return [
+            *_incomplete([e.id for e in self.values() if not e.labels], "no labels"),
+            *_incomplete([e.id for e in self.values() if e.labels and not e.images], "no images"),
+            *self.ignored.sentences(),
+        ]
+
+
+def find_studies(root: Path) -> Catalogue:
+    """Find studies, labels and metadata under a root, in any of the known layouts.
+
+    Names of folders and files are the ids here, since labels and splits refer to them. Whatever is
+    neither is listed as ignored. A study that is there twice is refused.
     """
-    if not root.is_dir():
-        raise StudyError(f"there is no folder '{root.name}'", "give the root of the data")
-    files = _Files()
-    _scan(root, files, _MAX_DEPTH)
-    updated_labels: dict[str, Path] = {}
-    for date in sorted(files.updated_labels):
-        updated_labels.update(files.updated_labels[date])
-    metadata_path = _only(files.metadata, "metadata files")
-    metadata = {} if metadata_path is None else read_metadata(metadata_path)
-    ids = {*files.images, *files.labels, *updated_labels, *files.templates}
-    return {
+    files = search_root(root)
+    ids = {*files.images, *files.labels, *files.templates}
+    metadata = {} if files.metadata is None else read_metadata(files.metadata)
+    for study in ids:
+        require_study_id(study, f"in '{root.name}', the study's name", StudyError)
+    entries = {
         study: Entry(
             id=study,
             images=_only(files.images.get(study, []), f"images of study {study}"),
-            labels=updated_labels.get(study)
-            or _only(files.labels.get(study, []), f"labels of study {study}"),
-            updated=study in updated_labels,
+            labels=files.labels.get(study),
+            updated=study in files.updated,
             template=_only(files.templates.get(study, []), f"test file of study {study}"),
             metadata=metadata.get(study),
         )
         for study in sorted(ids, key=natural_key)
     }
+    return Catalogue(entries, files.ignored)
 
 
-def find_labels(folder: Path) -> dict[str, Path]:
+def _incomplete(studies: list[str], what: str, most: int = 5) -> list[str]:
+    if not studies:
+        return []
+    shown = ", ".join(studies[:most]) + (", …" if len(studies) > most else "")
+    return [f"{quantity(len(studies), 'study', 'studies')} ({shown}): {what}"]
+
+
+def find_labels(folder: Path, ignored: Ignored | None = None) -> dict[str, Path]:
     """Find the label files of a folder that holds nothing else, by study id."""
-    files = {study_id(path.name): path for path in folder.iterdir() if _is_csv(path.name)}
-    return {study: files[study] for study in sorted(files, key=natural_key) if study != "metadata"}
+    files: dict[str, Path] = {}
+    for path in folder.iterdir():
+        study = study_id(path.name)
+        if not _is_csv(path.name):
+            if ignored is not None:
+                ignored.add_file(NOT_LABELS, f"{folder.name}/{path.name}")
+        elif study != "metadata":
+            require_study_id(study, f"in '{folder.name}', the study's name", LabelError)
+            files[study] = path
+    return {study: files[study] for study in sorted(files, key=natural_key)}
 
 
 @dataclass
-class _Files:
+class RootFiles:
     """Files under a root; those of a study by its id."""
 
     images: dict[str, list[Path]] = field(default_factory=dict)
-    labels: dict[str, list[Path]] = field(default_factory=dict)
-    updated_labels: dict[str, dict[str, Path]] = field(default_factory=dict)  # by date, then id
+    labels: dict[str, Path] = field(default_factory=dict)
+    updated: set[str] = field(default_factory=set)  # studies whose labels are the corrected ones
     templates: dict[str, list[Path]] = field(default_factory=dict)
-    metadata: list[Path] = field(default_factory=list)
+    metadata: Path | None = None
+    ignored: Ignored = field(default_factory=Ignored)
 
 
-def _scan(folder: Path, files: _Files, depth: int) -> None:
-    """Add what a folder and its subfolders hold, `depth` levels down."""
-    name = folder.name
-    if name.lower() == "labels":
-        for study, path in find_labels(folder).items():
-            files.labels.setdefault(study, []).append(path)
-        return
-    if match := _UPDATED_LABELS.fullmatch(name):
-        files.updated_labels.setdefault(match["date"], {}).update(find_labels(folder))
-        return
-    subfolders: list[Path] = []
-    for entry in _visible_entries(folder):
-        lower = entry.name.lower()
-        if entry.is_dir():
-            subfolders.append(Path(entry.path))
-        elif is_image_name(entry.name):
-            # A folder of frames. Stopping here saves listing up to 130,000 names per study.
-            files.images.setdefault(study_id(name), []).append(folder)
-            return
-        elif lower == "metadata.csv":
-            files.metadata.append(Path(entry.path))
-        elif lower.endswith(VIDEO_SUFFIXES):
-            files.images.setdefault(study_id(entry.name), []).append(Path(entry.path))
-        elif _is_csv(entry.name) and _is_challenge_file(Path(entry.path)):
-            files.templates.setdefault(study_id(entry.name), []).append(Path(entry.path))
-    if depth:
-        for subfolder in sorted(subfolders):
-            _scan(subfolder, files, depth - 1)
+def search_root(root: Path) -> RootFiles:
+    """Find every study under a root and every file that belongs to one; the rest is listed."""
+    found = search(root, _is_label_folder)
+    files = RootFiles(ignored=found.ignored)
+    for path in found.studies:
+        files.images.setdefault(study_id(path.name), []).append(path)
+    _find_labels_of(found.label_folders, files)
+    metadata: list[Path] = []
+    unknown: list[Path] = []
+    for path in found.other_files:
+        if path.name.lower() == "metadata.csv":
+            metadata.append(path)
+        elif _is_csv(path.name) and _is_challenge_file(path):
+            files.templates.setdefault(study_id(path.name), []).append(path)
+        else:
+            unknown.append(path)
+    files.metadata = _only(metadata, "metadata files")
+    ignore_files(files.ignored, unknown, root)
+    return files
 
 
-def _visible_entries(folder: Path) -> Iterator[os.DirEntry[str]]:
-    try:
-        entries = os.scandir(folder)
-    except PermissionError as error:
-        raise StudyError(
-            f"the folder '{folder.name}' cannot be read ({error.strerror})",
-            "ask for the right to read it",
-        ) from error
-    with entries:
-        yield from (entry for entry in entries if not entry.name.startswith("."))
+def _is_label_folder(name: str) -> bool:
+    return name.lower() == "labels" or _UPDATED_LABELS.fullmatch(name) is not None
+
+
+def _find_labels_of(folders: Sequence[Path], files: RootFiles) -> None:
+    """Label files by study: corrected ones, the newest of them, before the original ones."""
+    original: dict[str, list[Path]] = {}
+    corrected: dict[str, list[Path]] = {}  # by the date of the correction
+    for folder in folders:
+        if match := _UPDATED_LABELS.fullmatch(folder.name):
+            corrected.setdefault(match["date"], []).append(folder)
+            continue
+        for study, path in find_labels(folder, files.ignored).items():
+            original.setdefault(study, []).append(path)
+    updated: dict[str, Path] = {}
+    for date in sorted(corrected):
+        for folder in corrected[date]:
+            updated.update(find_labels(folder, files.ignored))
+    for study, paths in original.items():
+        if study not in updated:
+            path = _only(paths, f"labels of study {study}")
+            assert path is not None  # there is at least one
+            files.labels[study] = path
+    files.labels.update(updated)
+    files.updated = set(updated)
 
 
 def _is_csv(name: str) -> bool:
@@ -254,8 +317,12 @@ def _is_csv(name: str) -> bool:
 
 
 def _is_challenge_file(path: Path) -> bool:
-    with path.open("rb") as file:
-        return file.read(64).lstrip(b"\xef\xbb\xbf").startswith(FRAME_FILE.encode())
+    try:
+        with open_file(path, CSV_LIMIT, "move it out of the folder", error=LabelError) as file:
+            start = file.read(64)
+    except LabelError:
+        return False  # it is listed among the files that were not read
+    return start.lstrip(b"\xef\xbb\xbf").startswith(FRAME_FILE.encode())
 
 
 def _only(paths: list[Path], what: str) -> Path | None:
@@ -281,21 +348,18 @@ class ChallengeFile:
 def read_challenge_file(path: Path) -> ChallengeFile:
     """Read a test study's CSV. Its label cells must be empty: filled ones would not be used."""
     study = path.stem
-    try:
-        table = pl.read_csv(path, separator=";", infer_schema=False)
-    except (OSError, pl.exceptions.PolarsError) as error:
-        reason = read_failure(error) if isinstance(error, OSError) else str(error).splitlines()[0]
+    source = f"the test file of study {study}"
+    remedy = "give the challenge's own CSV, separated by semicolons"
+    file = read_csv_table(path, remedy, source=source, separator=";")
+    first, *others = file.header or ("",)
+    if first != FRAME_FILE:
         raise LabelError(
-            f"the test file of study {study} cannot be read ({reason})",
-            "give the challenge's own CSV, separated by semicolons",
-        ) from error
-    table = table.rename({name: name.strip() for name in table.columns})
-    if table.columns[:1] != [FRAME_FILE]:
-        raise LabelError(
-            f"the test file of study {study} starts with '{table.columns[0]}'",
+            f"{source} starts with '{shorten(first)}'",
             f"its first column is {FRAME_FILE}, and semicolons separate the columns",
         )
-    columns = tuple(table.columns[1:])
+    if len(set(others)) < len(others):
+        raise LabelError(f"{source} has two columns of one name", remedy)
+    table, columns = file.text(file.header), tuple(others)
     filled = table.select(pl.col(columns).str.strip_chars().fill_null("") != "")
     for name in columns:
         if filled[name].any():
@@ -309,7 +373,7 @@ def read_challenge_file(path: Path) -> ChallengeFile:
         number = frame_number(Path(name or "").name)
         if number is None:
             raise LabelError(
-                f"the test file of study {study}, line {row + 2}: '{name}' is no frame's file name",
+                f"{source}, line {row + 2}: '{shorten(name or '')}' is no frame's file name",
                 "frames are named like frame_0000049.png",
             )
         numbers.append(number)

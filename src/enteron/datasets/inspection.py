@@ -4,6 +4,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from enteron.datasets.dataset import DatasetStudy
 from enteron.datasets.galar import Entry, read_challenge_file
 from enteron.datasets.label_table import (
     LabelTable,
@@ -14,6 +15,7 @@ from enteron.datasets.label_table import (
 from enteron.errors import EnteronError, quantity
 from enteron.labels import LABELS
 from enteron.study.study import Study
+from enteron.types import FrameLabels
 
 
 @dataclass
@@ -31,6 +33,9 @@ class StudyReport:
     labels: str | None = None  # which label file: 'original', 'updated', 'test file'
     coverage: float | None = None  # share of label rows with an image
     positives: dict[str, int] = field(default_factory=dict)  # label -> joined frames
+    absent: dict[str, int] = field(default_factory=dict)  # label -> frames known not to show it
+    unknown: dict[str, int] = field(default_factory=dict)  # label -> frames that do not say
+    boxes: int = 0
     unreadable: int | None = None  # known only when every frame was decoded
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -39,7 +44,7 @@ class StudyReport:
 def inspect(entry: Entry, *, decode: bool = False) -> StudyReport:
     """Open a study's images and labels and join them; `decode` also decodes every frame."""
     report = StudyReport(entry.id, device=entry.metadata.device if entry.metadata else None)
-    study = _open_images(entry, report)
+    study = None if entry.images is None else _open_images(entry, report)
     table = _read_labels(entry, report)
     if study is not None and table is not None:
         _check_join(study, table, report)
@@ -54,9 +59,39 @@ def inspect(entry: Entry, *, decode: bool = False) -> StudyReport:
     return report
 
 
-def _open_images(entry: Entry, report: StudyReport) -> Study | None:
-    if entry.images is None:
-        return None
+def inspect_study(entry: DatasetStudy, *, decode: bool = False) -> StudyReport:
+    """Open pictures, labels and boxes of a study of any layout other than Galar's."""
+    report = StudyReport(entry.id, device=entry.device)
+    study = _open_images(entry, report)
+    if study is None:
+        return report
+    report.labels = "table"
+    try:
+        labelled = entry.labelled_frames(study)
+        report.rows = len(labelled.frames)
+        report.coverage = 1.0  # rows without a picture are refused
+        _count_labels(labelled.labels, report)
+        report.boxes = len(entry.boxes())
+    except EnteronError as error:
+        report.problems.append(str(error))
+        return report
+    if silent := int((~labelled.labels.informative).sum()):
+        says = "says" if silent == 1 else "say"
+        report.notes.append(f"{quantity(silent, 'frame')} {says} nothing about the 17 labels")
+    if decode:
+        _decode_frames(study, report)
+    return report
+
+
+def _count_labels(labels: FrameLabels, report: StudyReport) -> None:
+    absent = labels.known_counts - labels.present_counts
+    unknown = len(labels) - labels.known_counts
+    report.positives = dict(zip(LABELS, labels.present_counts.tolist(), strict=True))
+    report.absent = dict(zip(LABELS, absent.tolist(), strict=True))
+    report.unknown = dict(zip(LABELS, unknown.tolist(), strict=True))
+
+
+def _open_images(entry: DatasetStudy, report: StudyReport) -> Study | None:
     try:
         study = entry.open()
     except EnteronError as error:
@@ -65,6 +100,7 @@ def _open_images(entry: Entry, report: StudyReport) -> Study | None:
     report.frames = len(study)
     report.numbers = describe_numbers(study.numbers)
     report.notes.extend(study.notes)
+    report.notes.extend(f"ignored: {sentence}" for sentence in study.ignored.sentences())
     if gaps := study.axis.gaps().size:
         report.notes.append(f"its numbering has {quantity(gaps, 'gap')}")
     return study
@@ -91,8 +127,7 @@ def _read_labels(entry: Entry, report: StudyReport) -> LabelTable | None:
 def _check_join(study: Study, table: LabelTable, report: StudyReport) -> None:
     join = join_labels(table, study.numbers)
     report.coverage = join.coverage
-    counts = join.values.sum(axis=0)
-    report.positives = {label: int(n) for label, n in zip(LABELS, counts, strict=True)}
+    _count_labels(FrameLabels.complete(join.values), report)
     try:
         require_fit(join, table, study.numbers)
     except EnteronError as error:

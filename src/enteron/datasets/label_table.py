@@ -3,6 +3,8 @@
 A label file is a CSV per study with one row per stored frame.
 """
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,14 +12,16 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from enteron.errors import LabelError, UnitError
+from enteron.datasets.csv_table import CsvTable, read_csv_table
+from enteron.errors import LabelError, UnitError, shorten
 from enteron.labels import LABELS, REGIONS
 from enteron.study.folder import MAX_NUMBER
 from enteron.types import Annotation, FrameAxis, Segment, Unit
 
 # The files have more columns: `section` (text), technical ones in six studies, labels outside the
 # 17. Their order differs too. So columns are taken by name, and others are ignored.
-NEEDED_COLUMNS = ("frame", "index", *LABELS)
+NEEDED_COLUMNS = ("frame", *LABELS)
+ROW_NUMBER = "index"  # optional: without it rows are numbered in the order of their frames
 
 # Galar's own files reach more than 99 %. A join on the wrong column reaches about 20 %.
 REQUIRED_COVERAGE = 0.99
@@ -53,26 +57,29 @@ class LabelTable:
 def read_label_table(path: Path, *, study: str | None = None, updated: bool = False) -> LabelTable:
     """Read a label file by column name; a label's cell must be 0 or 1."""
     study = path.stem if study is None else study
-    header = _header(path, study)
-    try:
-        table = pl.read_csv(
-            path,
-            columns=[header[name] for name in NEEDED_COLUMNS],
-            schema_overrides={header[name]: pl.Float64 for name in NEEDED_COLUMNS},
-        )
-    except pl.exceptions.PolarsError as error:
-        raise _first_wrong_cell(path, study, header) from error
-    table = table.select([pl.col(header[name]).alias(name) for name in NEEDED_COLUMNS])
+    file = _read_file(path, study)
+    table = file.floats(_columns_of(file.header))
+    if table is None:
+        raise _first_wrong_cell(file, study)
     if table.height == 0:
         raise LabelError(
             f"the labels of study {study} have no rows", "copy the file again from its source"
         )
+    if ROW_NUMBER not in file.header:
+        row_numbers = pl.Series(ROW_NUMBER, np.argsort(np.argsort(table["frame"], kind="stable")))
+        table = table.insert_column(1, row_numbers.cast(pl.Float64))
     cells = table.to_numpy()  # (rows, 2 + 17) float64; an empty cell is NaN
     numbers, labels = cells[:, :2], cells[:, 2:]
     valid_numbers = (numbers >= 0) & (numbers <= MAX_NUMBER) & (numbers == np.floor(numbers))
     if not (valid_numbers.all() and ((labels == 0) | (labels == 1)).all()):
-        raise _first_wrong_cell(path, study, header)
+        raise _first_wrong_cell(file, study)
     return _sorted_table(study, numbers.astype(np.int64), labels.astype(np.bool_), updated)
+
+
+def _columns_of(header: Sequence[str]) -> tuple[str, ...]:
+    """The columns that are read, in the order of the table."""
+    row_number = (ROW_NUMBER,) if ROW_NUMBER in header else ()
+    return ("frame", *row_number, *LABELS)
 
 
 def _sorted_table(
@@ -99,52 +106,30 @@ def _sorted_table(
     return LabelTable(study, FrameAxis(frames), np.ascontiguousarray(index), labels, updated)
 
 
-def _header(path: Path, study: str) -> dict[str, str]:
-    """Map each column name without stray blanks to the file's spelling of it."""
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            line = file.readline()
-    except (OSError, UnicodeDecodeError) as error:
-        raise LabelError(
-            f"the labels of study {study} cannot be read ({read_failure(error)})",
-            "give a CSV file in UTF-8 that you may read",
-        ) from error
-    header: dict[str, str] = {}
-    for spelling in line.rstrip("\r\n").split(","):
-        name = spelling.strip().strip('"').strip()
-        if name in header:
-            raise LabelError(
-                f"the labels of study {study} have two columns '{name}'", "keep one of them"
-            )
-        header[name] = spelling.strip('"')
-    missing = [name for name in NEEDED_COLUMNS if name not in header]
+def _read_file(path: Path, study: str) -> CsvTable:
+    """The file, after its header was checked."""
+    source, remedy = f"the labels of study {study}", "give a CSV file in UTF-8 that you may read"
+    file = read_csv_table(path, remedy, source=source)
+    repeated = next((name for name, n in Counter(file.header).items() if n > 1), None)
+    if repeated is not None:
+        raise LabelError(f"{source} have two columns '{shorten(repeated)}'", "keep one of them")
+    missing = [name for name in NEEDED_COLUMNS if name not in file.header]
     if missing:
-        hint = (
-            " (it is separated by semicolons, as the test set's files are)" if ";" in line else ""
-        )
+        semicolons = any(";" in name for name in file.header)
+        hint = " (it is separated by semicolons, as the test set's files are)" if semicolons else ""
         raise LabelError(
-            f"the labels of study {study} have no column '{missing[0]}'{hint}",
-            "a label file has the columns frame, index and the 17 labels, separated by commas",
+            f"{source} have no column '{missing[0]}'{hint}",
+            "a label file has the columns frame and the 17 labels, separated by commas",
         )
-    return header
+    return file
 
 
-def read_failure(error: OSError | UnicodeDecodeError) -> str:
-    """Why a file cannot be read, without its path: a folder's name may be a patient's."""
-    return (error.strerror or "no such file") if isinstance(error, OSError) else "not UTF-8"
-
-
-def _first_wrong_cell(path: Path, study: str, header: dict[str, str]) -> LabelError:
+def _first_wrong_cell(file: CsvTable, study: str) -> LabelError:
     """Find the cell that the fast reader refused, to name its row and column."""
-    try:
-        text = pl.read_csv(path, infer_schema=False)
-    except pl.exceptions.PolarsError as error:
-        return LabelError(
-            f"the labels of study {study} are not a table ({str(error).splitlines()[0]})",
-            "check that every row has as many cells as the header",
-        )
-    for name in NEEDED_COLUMNS:
-        cell = pl.col(header[name]).str.strip_chars().cast(pl.Float64, strict=False)
+    names = _columns_of(file.header)
+    text = file.text(names)
+    for name in names:
+        cell = pl.col(name).str.strip_chars().cast(pl.Float64, strict=False)
         if name in LABELS:
             valid, remedy = cell.is_in([0.0, 1.0]), "label cells are 0 or 1"
         else:
@@ -153,8 +138,8 @@ def _first_wrong_cell(path: Path, study: str, header: dict[str, str]) -> LabelEr
         invalid_rows = text.select(valid.fill_null(value=False).not_().arg_true()).to_series()
         if invalid_rows.len():
             row = int(invalid_rows[0])
-            value = text[header[name]][row]
-            shown = "empty" if value is None else f"'{value}'"
+            value = text[name][row]
+            shown = "empty" if value is None else f"'{shorten(value)}'"
             return LabelError(
                 f"the labels of study {study}, line {row + 2}: '{name}' is {shown}", remedy
             )

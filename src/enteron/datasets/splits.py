@@ -2,16 +2,18 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from enteron.datasets.galar import natural_key
-from enteron.errors import LabelError, nearest, shortened
-from enteron.files import failure_reason, read_json_table, write_json
+import numpy as np
+from numpy.typing import NDArray
+
+from enteron.errors import LabelError, nearest, shown
+from enteron.files import RECORD_LIMIT, read_json_object, write_json
+from enteron.ids import natural_key, require_study_id
 
 PARTS = ("train", "val", "test")
-_LARGEST_FILE = 20_000_000  # bytes
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,70 @@ def seeded_split(
     )
 
 
+def stratified_split(
+    split: Split, shows: Mapping[str, NDArray[np.bool_]], *, largest_val: float = 1 / 3
+) -> Split:
+    """The split, changed only where a label would be missing on one side.
+
+    `shows`: for every study that trains or validates, (labels,) which labels it shows. A label that
+    two studies or more show should have one on each side. Studies of the two sides are swapped, or
+    moved to validation while it has at most the share `largest_val` of them, as long as that brings
+    a label to a side that lacks it. A split that lacks nothing stays as it is.
+    """
+    train, val = list(split.train), list(split.val)
+    if not val:
+        return split
+    total = len(train) + len(val)
+    studies_showing = np.sum([shows[study] for study in (*train, *val)], axis=0)
+    relevant = studies_showing >= 2
+
+    def missing(train: Sequence[str], val: Sequence[str]) -> int:
+        sides = [np.any([shows[study] for study in side], axis=0) for side in (train, val)]
+        return int((relevant & ~(sides[0] & sides[1])).sum())
+
+    changes = 0
+    while (now := missing(train, val)) > 0:
+        candidates = [
+            ([*(t for t in train if t != away), back], [*(v for v in val if v != back), away])
+            for back in val
+            for away in train
+        ]
+        if len(train) > 1 and len(val) + 1 <= largest_val * total:
+            candidates += [([t for t in train if t != away], [*val, away]) for away in train]
+        best = min(candidates, key=lambda sides: missing(*sides), default=None)
+        if best is None or missing(*best) >= now:
+            break
+        train, val = best
+        changes += 1
+    if not changes:
+        return split
+    return Split(
+        tuple(sorted(train, key=natural_key)),
+        tuple(sorted(val, key=natural_key)),
+        split.test,
+        rule=f"{split.rule}, stratified by label ({changes} changes)",
+    )
+
+
+def joined_split(splits: Mapping[str, Split]) -> Split:
+    """One split of several sources, whose study ids get the source's name in front."""
+    parts = [
+        tuple(
+            source_study(name, study)
+            for name, split in splits.items()
+            for study in split.part(part)
+        )
+        for part in PARTS
+    ]
+    rules = "; ".join(dict.fromkeys(split.rule for split in splits.values()))
+    return Split(*parts, rule=f"within each source: {rules}")
+
+
+def source_study(source: str, study: str) -> str:
+    """A study's id among those of several sources."""
+    return f"{source}.{study}"
+
+
 def _rank(seed: int, study: str) -> str:
     return hashlib.sha256(f"{seed}/{study}".encode()).hexdigest()
 
@@ -92,12 +158,7 @@ def save_split(split: Split, path: Path) -> None:
 def load_split(path: Path) -> Split:
     """Read a split; a file that was edited, so that its hash does not match, is refused."""
     remedy = "make a new one, or copy it again from its source"
-    try:
-        content = read_json_table(path, _LARGEST_FILE)
-    except (OSError, ValueError) as error:
-        raise LabelError(
-            f"{path.name} is not a split: it {failure_reason(error)}", remedy
-        ) from error
+    content = read_json_object(path, remedy, limit=RECORD_LIMIT, error=LabelError)
     for name in (*PARTS, "rule", "hash"):
         if name not in content:
             raise LabelError(f"{path.name} is not a split: it has no '{name}'", remedy)
@@ -108,11 +169,13 @@ def load_split(path: Path) -> Split:
                 f"{path.name} is not a split: '{part}' is not a list of studies", remedy
             )
     parts = [tuple(str(study) for study in content[part]) for part in PARTS]
+    for study in (study for part in parts for study in part):
+        require_study_id(study, f"{path.name}: a study's id", LabelError)
     split = Split(*parts, rule=str(content["rule"]))
     stored = content["hash"]
     if split.hash != stored:
         raise LabelError(
-            f"the studies in {path.name} do not match its hash {shortened(stored)}",
+            f"the studies in {path.name} do not match its hash {shown(stored)}",
             "restore the file; to change a split make a new one",
         )
     return split

@@ -7,11 +7,13 @@ Only this module counts the end of an event as part of it: `{"start": 3, "end": 
 import difflib
 import json
 from collections.abc import Collection, Iterable, Sequence
+from itertools import islice
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
-from enteron.errors import LabelError, SubmissionError, nearest, quantity
-from enteron.files import json_text, write_text
+from enteron.errors import LabelError, SubmissionError, nearest, quantity, shorten
+from enteron.files import JSON_LIMIT, json_text, parse_json, read_text, write_text
+from enteron.ids import require_study_id
 from enteron.labels import COLUMN, LABELS
 from enteron.types import Annotation, Segment, Unit
 
@@ -37,20 +39,7 @@ def read_events(path: Path, unit: Unit) -> list[Annotation]:
 
 def read_event_text(path: Path) -> str:
     """Read the text of an event file, official or not."""
-    try:
-        return path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise SubmissionError(
-            f"{path.name} is not text in UTF-8", "give an event file in JSON, saved as UTF-8"
-        ) from error
-    except PermissionError as error:
-        raise SubmissionError(
-            f"{path.name} cannot be read ({error.strerror})", "ask for the right to read the file"
-        ) from error
-    except OSError as error:
-        raise SubmissionError(
-            f"{path.name} cannot be read ({error.strerror})", "give an event file that exists"
-        ) from error
+    return read_text(path, JSON_LIMIT, "give an event file in JSON", error=SubmissionError)
 
 
 def read_truth(path: Path, unit: Unit) -> list[Annotation]:
@@ -100,45 +89,9 @@ def parse_events(text: str, unit: Unit, source: str = "the file") -> list[Annota
 
 def parse_event_json(text: str, source: str) -> Any:
     """Parse JSON; NaN, duplicate keys and truncated text are refused."""
-    try:
-        return json.loads(
-            text,
-            object_pairs_hook=lambda pairs: _unique_keys(pairs, source),
-            parse_constant=lambda name: _refuse_constant(name, source),
-        )
-    except json.JSONDecodeError as error:
-        if not text.strip():
-            raise SubmissionError(f"{source} is empty", 'write {"videos": [ … ]}') from error
-        if error.pos >= len(text.rstrip()) or "Unterminated" in error.msg:
-            raise SubmissionError(
-                f"{source} ends in the middle, at line {error.lineno}",
-                "it was cut off; write or copy it again",
-            ) from error
-        raise SubmissionError(
-            f"{source} is not JSON: {error.msg.lower()} at line {error.lineno}, "
-            f"column {error.colno}",
-            "correct the file there",
-        ) from error
-    except RecursionError as error:
-        raise SubmissionError(
-            f"{source} nests too deeply", "write videos, events and labels as the format has them"
-        ) from error
-
-
-def _unique_keys(pairs: list[tuple[str, Any]], source: str) -> dict[str, Any]:
-    content = dict(pairs)
-    if len(content) < len(pairs):
-        names = [name for name, _ in pairs]
-        repeated = next(name for name in names if names.count(name) > 1)
-        where = f" (video_id {content['video_id']})" if "video_id" in content else ""
-        raise SubmissionError(
-            f"{source}: an object has the key '{repeated}' twice{where}", "keep one of the two"
-        )
-    return content
-
-
-def _refuse_constant(name: str, source: str) -> NoReturn:
-    raise SubmissionError(f"{source} contains {name}", "frame numbers are whole numbers")
+    if not text.strip():
+        raise SubmissionError(f"{source} is empty", 'write {"videos": [ … ]}')
+    return parse_json(text, source, error=SubmissionError)
 
 
 def _annotation(video: Any, unit: Unit, where: str) -> Annotation:
@@ -148,6 +101,7 @@ def _annotation(video: Any, unit: Unit, where: str) -> Annotation:
         raise SubmissionError(
             f"{where}: 'video_id' is {_shown(study)}", 'it is a non-empty string, such as "12"'
         )
+    require_study_id(study, f"{where}: 'video_id'", SubmissionError)
     if not isinstance(events, list):
         raise SubmissionError(
             f"study {study}: 'events' is {_shown(events)}", "it is a list, which may be empty"
@@ -214,7 +168,7 @@ def _field_hint(missing: str, names: Sequence[str], fields: Collection[str]) -> 
         return "this is events.json of a reading: give submission.json beside it"
     if missing == "videos" and {"command", "versions"} <= set(fields):
         return "this is run.json of a reading: give submission.json beside it"
-    unknown = [name for name in fields if name not in names]
+    unknown = list(islice((name for name in fields if name not in names), 100))
     if similar := difflib.get_close_matches(missing, unknown, n=1):
         return f"did you mean '{missing}' where it says '{similar[0]}'"
     return f"the official format has {_listed(names)} here"
@@ -226,13 +180,24 @@ def is_reading_events(fields: Collection[str]) -> bool:
 
 
 def _listed(names: Iterable[str], most: int = 8) -> str:
-    quoted = [f"'{name}'" for name in names]
+    quoted = [f"'{shorten(name)}'" for name in islice(names, most + 1)]
     return ", ".join(quoted[:most]) + (", …" if len(quoted) > most else "")
 
 
 def _shown(value: Any) -> str:
-    text = json.dumps(value, default=str)
-    return text if len(text) <= 40 else f"{text[:37]}…"
+    return shorten(json.dumps(_clipped(value), default=str), 40)
+
+
+def _clipped(value: Any, levels: int = 3) -> Any:
+    """The beginning of a value: a file may hold millions of them where one is expected."""
+    if isinstance(value, list) and levels:
+        return [_clipped(item, levels - 1) for item in value[:20]]
+    if isinstance(value, dict) and levels:
+        items = islice(value.items(), 20)
+        return {shorten(name): _clipped(item, levels - 1) for name, item in items}
+    if isinstance(value, list | dict):
+        return "…"
+    return value[:50] if isinstance(value, str) else value
 
 
 # ---- Checks of a whole file
@@ -240,7 +205,7 @@ def _shown(value: Any) -> str:
 
 def foreign_fields(text: str) -> list[str]:
     """Fields of a valid official file that its format does not have, and that the score ignores."""
-    content = json.loads(text)
+    content = parse_event_json(text, "the file")
     foreign = set(content) - set(_FILE_FIELDS)
     for video in content["videos"]:
         foreign |= set(video) - set(_VIDEO_FIELDS)

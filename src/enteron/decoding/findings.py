@@ -4,16 +4,17 @@ Rows are those of the study at hand. `row_scale` says how many rows of a full-le
 them stands for, and is needed wherever a length is compared with full-length statistics.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from enteron.calibration import Calibration, log_odds, probability
+from enteron.decoding.events import DecodedRun
 from enteron.decoding.evidence import running_mean_log_odds, running_median
 from enteron.decoding.options import FindingOptions, scaled_rows
-from enteron.labels import COLUMN, FINDINGS
+from enteron.labels import COLUMN, FINDINGS, LABELS, LANDMARKS
 from enteron.priors import Priors
 from enteron.runs import Runs, hysteresis, means
 
@@ -50,6 +51,30 @@ def smooth_findings(
         column = np.ascontiguousarray(p[:, columns[position]])
         smoothed[:, position] = running_mean_log_odds(column, windows[label])
     return smoothed
+
+
+def gate(
+    p: NDArray[np.float32],
+    regions: Iterable[DecodedRun],
+    priors: Priors,
+    factor: float = 0.3,
+    implausible: float = 0.001,
+) -> NDArray[np.float32]:
+    """(rows, 17) probabilities times `factor` where P(label | region) < `implausible`.
+
+    Paper stage 3: "anatomy gating attenuating predictions by 70 % in anatomically implausible
+    regions"; which ones those are is decision 28. Rows without a decoded region are not changed.
+    """
+    if factor == 1:
+        return p
+    result = p.copy(order="K")
+    for region in regions:
+        shares = priors.given_region.shares[region.label]
+        for column, label in enumerate(LABELS):
+            gated = label in LANDMARKS or label in FINDINGS
+            if gated and shares.get(label, 0.0) < implausible:
+                result[region.start : region.stop, column] *= np.float32(factor)
+    return result
 
 
 def median_run_length(label: str, priors: Priors) -> int:
@@ -117,4 +142,6 @@ def event_confidence(candidate: Candidate, calibration: Calibration) -> float:
     rule = calibration.events.get(candidate.label)
     if rule is None:
         return candidate.mean
+    if rule.curve is not None:
+        return float(rule.curve.probability(candidate.peak))
     return probability(rule.intercept + rule.slope * log_odds(candidate.peak))

@@ -191,7 +191,8 @@ CLINICAL: Final = DecodeOptions(
         TRANSIT.findings.model_dump() | {"threshold": "clinical"}
     ),
 )
-"""For a physician: findings within a budget of false alarms per hour."""
+"""For a physician: findings within a budget of false alarms, or with a promised recall where the
+calibration has one."""
 
 PRESETS: Final = {
     "paper": PAPER,
@@ -216,9 +217,11 @@ _CALIBRATE_FIRST = (
 
 def require_fitted(options: DecodeOptions, calibration: Calibration) -> None:
     """Refuse options that need something the calibration does not have."""
-    if options.findings.threshold == "clinical" and not calibration.events:
+    is_fitted = calibration.events or calibration.guarantee is not None
+    if options.findings.threshold == "clinical" and not is_fitted:
         raise ConfigError(
-            "thresholds for a budget of false alarms were never fitted", _CALIBRATE_FIRST
+            "thresholds for a budget of false alarms were never fitted, and no recall was promised",
+            _CALIBRATE_FIRST,
         )
     if options.silence and not calibration.silence:
         raise ConfigError(

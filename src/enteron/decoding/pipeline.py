@@ -18,12 +18,14 @@ from enteron.calibration import (
     log_odds,
     probability,
 )
+from enteron.confidence import Guarantee
 from enteron.decoding.events import DecodedEvent, DecodedRun, edge_confidence
 from enteron.decoding.evidence import evidence, running_median, score_base_rates
 from enteron.decoding.findings import (
     Candidate,
     event_confidence,
     find_candidates,
+    gate,
     median_run_length,
     select_candidates,
     smooth_findings,
@@ -40,6 +42,12 @@ from enteron.decoding.options import (
     scaled_window,
 )
 from enteron.decoding.regions import semi_markov_regions, state_machine_regions
+from enteron.decoding.suspicious import (
+    SuspicionOptions,
+    finding_probabilities,
+    picture_runs,
+    rank_rows,
+)
 from enteron.labels import ANATOMY, COLUMN, FINDINGS, LABELS, LANDMARKS, REGIONS
 from enteron.priors import Priors, load_priors
 from enteron.runs import means, runs_of
@@ -89,7 +97,11 @@ class Decoder:
         regions, p = self.regions()
         anatomy = [*regions, *self.landmarks(self._gate(p, regions), regions)]
         anatomy.sort(key=lambda run: (run.start, COLUMN[run.label]))
-        findings = self.rank(self.findings(self.smooth(regions, self.windows())))
+        guarantee = promised_recall(self.options, self.calibration)
+        if guarantee is not None:
+            findings = self.promised_findings(regions, guarantee)
+        else:
+            findings = self.rank(self.findings(self.smooth(regions, self.windows())))
         events = [self._event(run, regions) for run in (*anatomy, *findings)]
         return drop_silent(events, self.calibration) if self.options.silence else events
 
@@ -205,6 +217,18 @@ class Decoder:
             ]
         return sorted(runs, key=lambda run: (-run.score, run.start, COLUMN[run.label]))
 
+    def promised_findings(
+        self, regions: Sequence[DecodedRun], guarantee: Guarantee
+    ) -> list[DecodedRun]:
+        """An event around every picture that a promised recall needs."""
+        options = SuspicionOptions()
+        p = finding_probabilities(
+            self.scores, regions, self.priors, self.calibration, options.window
+        )
+        rows = len(self.scores.axis)
+        ranking = rank_rows(p, self.scores, options, least=guarantee.threshold, most=rows)
+        return picture_runs(ranking, p, self.low, self.calibration, options)
+
     def _gate(self, p: NDArray[np.float32], regions: Iterable[DecodedRun]) -> NDArray[np.float32]:
         return gate(p, regions, self.priors, self.options.gate, self.options.implausible)
 
@@ -233,30 +257,6 @@ def _region_of(run: DecodedRun, regions: Iterable[DecodedRun]) -> str | None:
     ]
     rows, column = max(shared, default=(0, 0))
     return LABELS[column] if rows > 0 else None
-
-
-def gate(
-    p: NDArray[np.float32],
-    regions: Iterable[DecodedRun],
-    priors: Priors,
-    factor: float = 0.3,
-    implausible: float = 0.001,
-) -> NDArray[np.float32]:
-    """(rows, 17) probabilities times `factor` where P(label | region) < `implausible`.
-
-    Paper stage 3: "anatomy gating attenuating predictions by 70 % in anatomically implausible
-    regions"; which ones those are is decision 28. Rows without a decoded region are not changed.
-    """
-    if factor == 1:
-        return p
-    result = p.copy(order="K")
-    for region in regions:
-        shares = priors.given_region.shares[region.label]
-        for column, label in enumerate(LABELS):
-            gated = label in LANDMARKS or label in FINDINGS
-            if gated and shares.get(label, 0.0) < implausible:
-                result[region.start : region.stop, column] *= np.float32(factor)
-    return result
 
 
 def drop_silent(events: Sequence[DecodedEvent], calibration: Calibration) -> list[DecodedEvent]:
@@ -291,9 +291,19 @@ def frame_calibration(options: DecodeOptions, calibration: Calibration) -> Frame
     return getattr(calibration, options.calibration)
 
 
+def promised_recall(options: DecodeOptions, calibration: Calibration) -> Guarantee | None:
+    """The promise that decides which findings are emitted; None: thresholds decide."""
+    return calibration.guarantee if options.findings.threshold == "clinical" else None
+
+
 def decision_thresholds(options: DecodeOptions, calibration: Calibration) -> Thresholds:
-    """The threshold of each label, as decoding uses it; None: the label is never reported."""
+    """The threshold of each label, as decoding uses it; None: the label is never reported.
+
+    With a promised recall findings have no thresholds, and are left out.
+    """
     frames = frame_calibration(options, calibration).thresholds
+    if promised_recall(options, calibration) is not None:
+        return {label: threshold for label, threshold in frames.items() if label not in FINDINGS}
     kind, rules = options.findings.threshold, calibration.events
     if kind == "frames" or (kind == "events" and not rules):
         return frames

@@ -9,8 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from enteron.calibration import Calibration, EventRule, Silence, calibrated, log_odds
+from enteron.confidence import (
+    EventReliability,
+    IsotonicCalibrator,
+    LogisticCalibrator,
+    VennAbersCalibrator,
+)
 from enteron.datasets.label_table import LabelTable, truth_events
-from enteron.decoding import PRESETS, DecodeOptions
+from enteron.decoding import PRESETS, DecodedEvent, DecodeOptions
 from enteron.decoding.events import to_annotation
 from enteron.decoding.evidence import evidence, score_base_rates
 from enteron.decoding.findings import median_run_length
@@ -18,6 +24,7 @@ from enteron.decoding.options import DEFAULT_KAPPA, TRANSIT
 from enteron.decoding.pipeline import Decoder, decode
 from enteron.decoding.regions import best_borders, log_durations, make_problem
 from enteron.errors import LabelError
+from enteron.fitting.event_confidence import choose_calibrator, reliability
 from enteron.fitting.events import (
     THRESHOLDS,
     Choice,
@@ -29,9 +36,8 @@ from enteron.fitting.events import (
     sum_curves,
     within_budget,
 )
-from enteron.fitting.frames import LabelledStudy, fit_calibration
+from enteron.fitting.frames import LabelledStudy, complete_studies, fit_calibration
 from enteron.labels import COLUMN, FINDINGS, LABELS, REGIONS
-from enteron.metrics.evaluation import NOMINAL_RATE
 from enteron.metrics.official import flatten, temporal_scores
 from enteron.options import Options
 from enteron.priors import Priors
@@ -53,8 +59,9 @@ Curves = dict[str, dict[int, EventCurve]]
 class FitOptions(Options):
     """What the fit tries."""
 
-    budget: float = 1.0  # false alarms per hour, of all findings together
-    rate: float = NOMINAL_RATE  # original frames per second
+    budget: float = 8.0
+    """False alarms per study, of all findings together: one an hour in eight hours of recording.
+    Per study, since the time of many recordings is unknown."""
     kappas: tuple[float, ...] = (0.03, 0.1, 0.3, 1.0, 3.0)
     lows: tuple[float, ...] = (0.5, 0.7, 0.9)
     windows: tuple[int, ...] = (25, 101)  # rows of smoothing tried for `clinical`, beside the usual
@@ -66,12 +73,18 @@ def fit_decoder(
 ) -> Calibration:
     """Calibration of frames, kappa, rules for findings, and the statistics of silence.
 
+    Studies with unknown labels take part in the calibration of frames only.
+
     Silence needs predictions for studies that the rules were not fitted on: they come from folds
     within `studies`. Temperature, biases, kappa and `low` are shared by the folds: some twenty
     numbers from a million rows.
     """
     options = FitOptions() if options is None else options
     frames = fit_calibration(studies)
+    # Events need whole sequences of labels. Without any such study nothing is fitted about them.
+    studies = complete_studies(studies)
+    if not studies:
+        return frames
     kappa = choose_kappa(studies, frames, priors, options.kappas)
     calibration = _extended(frames, kappa=kappa, budget=options.budget)
     columns = [finding_columns(study, calibration, priors, options) for study in studies]
@@ -83,7 +96,7 @@ def fit_decoder(
             [columns[i] for i in indices],
             [curves[i] for i in indices],
             low,
-            _allowed_alarms([studies[i] for i in indices], options),
+            options.budget * len(indices),
             priors,
         )
         return _extended(calibration, events=rules)
@@ -96,7 +109,13 @@ def fit_decoder(
     for fold in range(folds):
         fold_calibration = with_rules([i for i in range(len(studies)) if i % folds != fold])
         held_out += [(study, fold_calibration) for study in studies[fold::folds]]
-    return _extended(fitted, silence=fit_silence(held_out, priors))
+    decoded = [decode(study.scores, TRANSIT, priors, rules) for study, rules in held_out]
+    held_out_studies = [study for study, _ in held_out]
+    return _extended(
+        fitted,
+        silence=fit_silence(held_out_studies, decoded),
+        reliability=held_out_reliability(held_out_studies, decoded),
+    )
 
 
 def _extended(calibration: Calibration, **fields: Any) -> Calibration:
@@ -199,12 +218,6 @@ def _shortest(label: str, priors: Priors) -> int:
     return 0 if floor is None else int(priors.run_lengths(label).quantile(floor))
 
 
-def _allowed_alarms(studies: Sequence[LabelledStudy], options: FitOptions) -> float:
-    """The budget in alarms, for the hours of these studies."""
-    frames = sum(len(study.scores.axis) * study.scores.row_frames for study in studies)
-    return options.budget * frames / options.rate / 3600
-
-
 def _event_rules(
     columns: Sequence[Columns],
     curves: Sequence[Curves],
@@ -249,20 +262,35 @@ def _event_rule(
     window, within = (usual, None) if clinical is None else clinical
     thresholds = [t for t in (threshold, within) if t is not None]
     lowest = min(thresholds) if thresholds else float(THRESHOLDS[int(curve.f1.argmax())])
-    peaks, matches = peaks_and_matches(columns, lowest, low, shortest)
+    peaks, matches, study = peaks_and_matches(columns, lowest, low, shortest)
     intercept, slope = fit_logistic(np.array([log_odds(peak) for peak in peaks]), matches)
     return EventRule(
-        threshold=threshold, clinical=within, window=window, intercept=intercept, slope=slope
+        threshold=threshold,
+        clinical=within,
+        window=window,
+        intercept=intercept,
+        slope=slope,
+        curve=_better_curve(peaks, matches, study),
     )
+
+
+def _better_curve(
+    peaks: NDArray[np.float64], matches: NDArray[np.bool_], study: NDArray[np.int64]
+) -> IsotonicCalibrator | VennAbersCalibrator | None:
+    """Another curve than the logistic one, where that is clearly worse on held-out studies."""
+    if not peaks.size:
+        return None
+    chosen = choose_calibrator(peaks, matches, study).calibrator
+    return None if isinstance(chosen, LogisticCalibrator) else chosen
 
 
 # Silence
 
 
 def fit_silence(
-    held_out: Sequence[tuple[LabelledStudy, Calibration]], priors: Priors
+    held_out: Sequence[LabelledStudy], decoded_events: Sequence[Sequence[DecodedEvent]]
 ) -> dict[str, Silence]:
-    """For every label, from studies with the calibration of a fold that did not contain them.
+    """For every label, from studies decoded with the rules of a fold that did not contain them.
 
     Only studies in which something was decoded for the label say what emitting it is worth. One
     study of AP 0 is added to each mean: with few studies silence is the safer error.
@@ -270,9 +298,8 @@ def fit_silence(
     truths: list[tuple[Segment, ...]] = []
     decoded: list[tuple[Segment, ...]] = []
     best_scores: list[dict[str, float]] = []
-    for study, calibration in held_out:
+    for study, events in zip(held_out, decoded_events, strict=True):
         scores = study.scores
-        events = decode(scores, TRANSIT, priors, calibration)
         truths.append(_true_segments(study))
         decoded.append(to_annotation(scores.study, scores.unit, events, cut=True).segments)
         best = {event.label: 0.0 for event in events}
@@ -294,6 +321,31 @@ def fit_silence(
             slope=slope,
         )
     return statistics
+
+
+# Reliability
+
+
+def held_out_reliability(
+    held_out: Sequence[LabelledStudy], decoded_events: Sequence[Sequence[DecodedEvent]]
+) -> dict[str, EventReliability]:
+    """By finding with events: their confidence beside the share that overlaps the truth."""
+    confidences: dict[str, list[float]] = {label: [] for label in FINDINGS}
+    matches: dict[str, list[bool]] = {label: [] for label in FINDINGS}
+    for study, events in zip(held_out, decoded_events, strict=True):
+        frames = study.scores.axis.frames
+        for event in events:
+            if event.label in FINDINGS and event.score is not None:
+                start, stop = np.searchsorted(frames, (event.start, event.stop))
+                confidences[event.label].append(event.score)
+                matches[event.label].append(
+                    bool(study.truth[start:stop, COLUMN[event.label]].any())
+                )
+    return {
+        label: reliability(confidence, matches[label])
+        for label, confidence in confidences.items()
+        if confidence
+    }
 
 
 def _true_segments(study: LabelledStudy) -> tuple[Segment, ...]:

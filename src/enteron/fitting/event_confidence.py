@@ -10,46 +10,33 @@ events as independent, are somewhat too narrow.
 """
 
 from collections.abc import Callable
-from typing import Annotated, Final, Literal
+from typing import Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import Field
-from scipy.special import expit, logit
 
+from enteron.confidence import (
+    EDGE,
+    Calibrator,
+    EventReliability,
+    Floats,
+    IsotonicCalibrator,
+    LogisticCalibrator,
+    Method,
+    ReliabilityBin,
+    VennAbersCalibrator,
+    log_odds_of,
+)
 from enteron.errors import EnteronError
 from enteron.fitting.events import fit_logistic
 from enteron.labels import FINDINGS
-from enteron.metrics.lesions import wilson_interval
+from enteron.metrics.intervals import wilson_interval
 from enteron.options import Options
 
-Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
-EDGE: Final = 1e-6
-"""Confidences nearer to 0 or 1 are moved here before a logarithm is taken."""
-
 BINS: Final = 10
-
-
-class ReliabilityBin(Options):
-    """Events whose confidence lies in [low, high); the last bin includes 1."""
-
-    low: float
-    high: float
-    events: int = Field(ge=1)
-    confidence: float  # mean
-    true_share: float  # of the events that show a lesion
-    interval: tuple[float, float]  # Wilson's, of the true share
-
-
-class EventReliability(Options):
-    """How well confidences agree with the share of true events; empty bins are left out."""
-
-    events: int
-    ece: float = Field(ge=0)  # expected calibration error: mean |confidence - share|, by events
-    log_loss: float = Field(ge=0)
-    bins: tuple[ReliabilityBin, ...]
 
 
 def reliability(
@@ -89,74 +76,10 @@ def log_losses(probability: ArrayLike, is_true: ArrayLike) -> Floats:
     return -np.log(np.where(np.asarray(is_true, dtype=bool), p, 1 - p))
 
 
-class LogisticCalibrator(Options):
-    """Log-odds of truth = intercept + slope * log-odds of confidence."""
-
-    method: Literal["logistic"] = "logistic"
-    intercept: float
-    slope: float = Field(ge=0)
-
-    def probability(self, confidence: ArrayLike) -> Floats:
-        return expit(self.intercept + self.slope * _log_odds(confidence))
-
-
-class IsotonicCalibrator(Options):
-    """A rising curve through knots, linear in between, constant beyond the first and the last.
-
-    Probabilities stay between 1 / (n + 2) and (n + 1) / (n + 2) (Laplace), since n events cannot
-    show that something never or always happens.
-    """
-
-    method: Literal["isotonic"] = "isotonic"
-    knots: tuple[float, ...]
-    values: tuple[float, ...]
-    events: int = Field(ge=1)  # n
-
-    def probability(self, confidence: ArrayLike) -> Floats:
-        curve = np.interp(np.asarray(confidence, dtype=np.float64), self.knots, self.values)
-        lowest = 1 / (self.events + 2)
-        return np.clip(curve, lowest, 1 - lowest)
-
-
-class VennAbersCalibrator(Options):
-    """Two step functions: isotonic fits with the new event counted as false (p0), as true (p1).
-
-    One of the two is a calibrated probability, without assumptions but exchangeability of events
-    (Vovk, Petej and Fedorova, "Large-scale probabilistic predictors with and without guarantees of
-    validity", 2015). `probability` merges them such that the worst log-loss is least.
-    """
-
-    method: Literal["venn-abers"] = "venn-abers"
-    lower_knots: tuple[float, ...]  # p0 steps up at these; 0 below the first
-    lower_values: tuple[float, ...]
-    upper_knots: tuple[float, ...]  # p1 steps up above these; 1 above the last
-    upper_values: tuple[float, ...]
-
-    def bracket(self, confidence: ArrayLike) -> tuple[Floats, Floats]:
-        """p0 and p1 of each event."""
-        values = np.asarray(confidence, dtype=np.float64)
-        below = np.searchsorted(self.lower_knots, values, side="right")
-        above = np.searchsorted(self.upper_knots, values, side="left")
-        return (
-            np.append(0.0, self.lower_values)[below],
-            np.append(self.upper_values, 1.0)[above],
-        )
-
-    def probability(self, confidence: ArrayLike) -> Floats:
-        p0, p1 = self.bracket(confidence)
-        return p1 / (1 - p0 + p1)
-
-
-Calibrator = Annotated[
-    LogisticCalibrator | IsotonicCalibrator | VennAbersCalibrator, Field(discriminator="method")
-]
-Method = Literal["logistic", "isotonic", "venn-abers"]
-
-
 def fit_logistic_calibrator(confidence: ArrayLike, is_true: ArrayLike) -> LogisticCalibrator:
     """The logistic curve of `fit_logistic`: with priors, so that one event is enough."""
     values, outcomes = _checked(confidence, is_true)
-    intercept, slope = fit_logistic(_log_odds(values), outcomes)
+    intercept, slope = fit_logistic(log_odds_of(values), outcomes)
     return LogisticCalibrator(intercept=intercept, slope=slope)
 
 
@@ -370,11 +293,6 @@ def _standard_error(values: Floats, study: NDArray[np.int64]) -> float:
     studies = counts.size
     variance = (residuals**2).sum() * studies / (studies - 1)
     return float(np.sqrt(variance) / values.size)
-
-
-def _log_odds(confidence: ArrayLike) -> Floats:
-    values = np.asarray(confidence, dtype=np.float64)
-    return np.asarray(logit(np.clip(values, EDGE, 1 - EDGE)))
 
 
 def _checked(confidence: ArrayLike, is_true: ArrayLike, at_least: int = 0) -> tuple[Floats, Flags]:

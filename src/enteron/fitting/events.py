@@ -113,8 +113,8 @@ def count_overlapped(true_spans: Runs, spans: Runs) -> int:
 
 def peaks_and_matches(
     columns: Sequence[FindingColumn], threshold: float, low: float, shortest: int
-) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Peak of every event at one threshold, and whether it overlaps a true one."""
+) -> tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.int64]]:
+    """Peak of every event at one threshold, whether it overlaps a true one, and its column."""
     peaks: list[NDArray[np.float64]] = []
     matches: list[NDArray[np.bool_]] = []
     for column in columns:
@@ -122,7 +122,8 @@ def peaks_and_matches(
         peaks.append(np.array([column.p[a:b].max() for a, b in spans], dtype=np.float64))
         before = true_rows_before(column.truth)
         matches.append(before[spans[:, 1]] > before[spans[:, 0]])
-    return np.concatenate(peaks), np.concatenate(matches)
+    position = np.repeat(np.arange(len(columns)), [found.size for found in peaks])
+    return np.concatenate(peaks), np.concatenate(matches), position
 
 
 # The budget of false alarms

@@ -6,6 +6,7 @@ thousand.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -24,7 +25,7 @@ from enteron.calibration import (
 )
 from enteron.errors import LabelError
 from enteron.labels import COLUMN, LABELS, LANDMARKS
-from enteron.types import Annotation, Scores
+from enteron.types import Annotation, FrameLabels, Scores
 
 LIMIT: Final = 14.0  # the histogram reaches from -14 to 14; `logit` ends at 13.8
 WIDTH: Final = 0.01
@@ -45,10 +46,16 @@ Counts = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class LabelledStudy:
-    """One study for fitting."""
+    """One study for fitting.
+
+    What is fitted on frames uses `labels` and leaves unknown ones out. What is fitted on events
+    needs whole sequences: it takes `truth` of studies that `require_complete` or
+    `complete_studies` let pass.
+    """
 
     scores: Scores
-    truth: NDArray[np.bool_]  # (rows, 17)
+    truth: NDArray[np.bool_]  # (rows, 17) labels that are present
+    known: NDArray[np.bool_] | None = None  # (rows, 17); None: all labels of all rows
 
     def __post_init__(self) -> None:
         if self.truth.shape != self.scores.values.shape:
@@ -57,6 +64,19 @@ class LabelledStudy:
                 f"of shape {self.scores.values.shape}",
                 "give both for the same rows",
             )
+        assert len(self.labels) == len(self.truth)  # refuses contradictions
+
+    @cached_property
+    def labels(self) -> FrameLabels:
+        """The truth with what is known of it."""
+        if self.known is None:
+            return FrameLabels.complete(self.truth)
+        return FrameLabels(self.truth, self.known)
+
+
+def complete_studies(studies: Sequence[LabelledStudy]) -> list[LabelledStudy]:
+    """Those of which every label of every row is known: only they have true events."""
+    return [study for study in studies if study.labels.is_complete]
 
 
 def require_studies(studies: Sequence[LabelledStudy]) -> None:
@@ -90,12 +110,15 @@ def fit_calibration(studies: Sequence[LabelledStudy]) -> Calibration:
 
 
 def _base_rates(studies: Sequence[LabelledStudy]) -> dict[str, float]:
-    shares = np.concatenate([study.truth for study in studies]).mean(axis=0)
-    return {
-        label: float(share)
-        for label, share in zip(LABELS, shares, strict=True)
-        if 0 < share < 1  # a label that is always or never present has no log-odds
-    }
+    """Share of the rows that show a label, among those in which it is known."""
+    labels = FrameLabels.concatenate([study.labels for study in studies])
+    rates: dict[str, float] = {}
+    for column, label in enumerate(LABELS):
+        known = labels.known[:, column]
+        share = float(labels.present[known, column].mean()) if known.any() else 0.0
+        if 0 < share < 1:  # a label that is always or never present has no log-odds
+            rates[label] = share
+    return rates
 
 
 def _with_thresholds(
@@ -108,21 +131,32 @@ def _with_thresholds(
         temperature=temperature,
         bias=by_label,
         thresholds=fit_thresholds(studies, unthresholded),
-        before=reliability((study.scores.values, study.truth) for study in studies),
+        before=reliability(_known_cells(s.scores.values, s.labels) for s in studies),
         after=reliability(
-            (calibrated(study.scores, unthresholded), study.truth) for study in studies
+            _known_cells(calibrated(s.scores, unthresholded), s.labels) for s in studies
         ),
     )
 
 
+def _known_cells(
+    values: NDArray[np.floating], labels: FrameLabels
+) -> tuple[NDArray[np.floating], NDArray[np.bool_]]:
+    """Scores and truth of what is known, row by row."""
+    return values[labels.known], labels.present[labels.known]
+
+
 def count_log_odds(studies: Sequence[LabelledStudy]) -> Counts:
-    """(17, 2, bins): rows without and with each label, by log-odds in steps of 0.01."""
+    """(17, 2, bins): rows without and with each label, by log-odds in steps of 0.01.
+
+    Rows in which a label is unknown are not counted for it.
+    """
     labels = studies[0].truth.shape[1]
     counts = np.zeros((labels, 2, BINS), dtype=np.int64)
     for study in studies:
         bins = ((logit(study.scores.values) + np.float32(LIMIT)) / np.float32(WIDTH)).astype(int)
         for column in range(labels):
-            cells = bins[:, column] + BINS * study.truth[:, column]
+            known = study.labels.known[:, column]
+            cells = (bins[:, column] + BINS * study.truth[:, column])[known]
             counts[column] += np.bincount(cells, minlength=2 * BINS).reshape(2, BINS)
     return counts
 
@@ -215,7 +249,8 @@ def fit_thresholds(
 ) -> dict[str, float | None]:
     """Each label's threshold with the best F1 on calibrated scores (decision 21).
 
-    Landmarks are not let below 0.55. None for a label without positives: never emitted.
+    Landmarks are not let below 0.55. None for a label without positives: never emitted. None also
+    for one that is unknown wherever it is not present: the lowest threshold would look perfect.
     """
     # (17, 2, grid + 1): rows below the first threshold, between two, and at or above the last
     size = THRESHOLD_GRID.size + 1
@@ -224,12 +259,13 @@ def fit_thresholds(
         p = calibrated(study.scores, calibration)
         for column in range(len(LABELS)):
             reached = _thresholds_reached(np.ascontiguousarray(p[:, column]))
-            cells = reached + size * study.truth[:, column]
+            cells = (reached + size * study.truth[:, column])[study.labels.known[:, column]]
             counts[column] += np.bincount(cells, minlength=2 * size).reshape(2, size)
     first = np.arange(1, size)
     thresholds: dict[str, float | None] = {}
     for column, label in enumerate(LABELS):
-        if not counts[column, 1].any():
+        is_partial = any(not study.labels.known[:, column].all() for study in studies)
+        if not counts[column, 1].any() or (is_partial and not counts[column, 0].any()):
             thresholds[label] = None
             continue
         f1 = _f1_from(counts[column], first)

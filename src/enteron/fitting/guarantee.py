@@ -1,43 +1,55 @@
 """A promised lesion recall: conformal risk control over studies.
 
-Angelopoulos et al., "Conformal risk control" (2022). The loss of a study at a threshold is the
-share of its lesions that are missed when events of at least that confidence are shown. If
-calibration studies and a new study are exchangeable, the threshold chosen here keeps the expected
-loss of the new study at or below `alpha`. Studies are the exchangeable unit: lesions of one study
-are alike. Only studies with lesions have a loss, so the promise is about new studies with lesions.
+Angelopoulos et al., "Conformal risk control" (2022). What is shown of a study is the list of
+`enteron.decoding.suspicious` down to a threshold of suspicion. The loss of a study is the share of
+its lesions that no shown picture lies in. If calibration studies and a new study are exchangeable,
+the threshold chosen here keeps the expected loss of the new study at or below `alpha`. Studies are
+the exchangeable unit: lesions of one study are alike. Only studies with lesions have a loss, so the
+promise is about new studies with lesions.
 
 The promise is an average over studies and over calibration sets. It says nothing about the worst
 study, about one finding among several, or about a device that calibration did not see.
 
 Where a promise is refused, the whole recording has to be read, which misses nothing. So refusing
 after a look at the losses does not break the promise.
+
+Suspicion rests on the temperature and the biases of frames, some ten numbers that are fitted on the
+same studies. So the proof holds up to their error; `enteron bench guarantee` measures what is left.
 """
 
+import hashlib
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from pydantic import Field
 
+from enteron.calibration import Calibration
+from enteron.confidence import Calibrator, Guarantee, Signatures
+from enteron.datasets.label_table import LabelTable, truth_events
+from enteron.decoding.options import TRANSIT
+from enteron.decoding.pipeline import Decoder
+from enteron.decoding.suspicious import (
+    SuspicionOptions,
+    finding_probabilities,
+    leading_findings,
+    rank_rows,
+)
 from enteron.errors import EnteronError
-from enteron.options import Options
+from enteron.fitting.event_confidence import choose_calibrators
+from enteron.fitting.frames import LabelledStudy
+from enteron.labels import FINDINGS
+from enteron.metrics.lesions import ReadingSpeed, Recording, lesions_of
+from enteron.metrics.top_frames import top_recall
+from enteron.priors import Priors
+from enteron.types import Unit
+
+DESCRIBED: Final = 300
+"""Pictures of each study from which the confidence of pictures is fitted."""
 
 _ROUNDING = 1e-12  # alpha = 0.1 must be met by a bound of 0.1 that was computed in other steps
-
-
-class Guarantee(Options):
-    """An operating point that keeps the expected share of missed lesions at or below `alpha`."""
-
-    alpha: float = Field(gt=0, lt=1)  # promised: at most this share of a study's lesions is missed
-    threshold: float  # events of at least this confidence are shown
-    studies: tuple[str, ...]  # with lesions, which it was fitted on
-    without_lesions: int = Field(default=0, ge=0)  # further studies, which count for the cost only
-    bound: float = Field(ge=0, le=1)  # n / (n + 1) * missed + 1 / (n + 1), at most alpha
-    missed: float = Field(ge=0, le=1)  # mean share of missed lesions in the fitted studies
-    events_per_study: float | None = None  # shown at the threshold, over all fitted studies
-    minutes_per_study: float | None = None  # to look at what is shown
-    devices: dict[str, int] = Field(default_factory=dict)  # fitted studies by capsule system
 
 
 def studies_needed(alpha: float) -> int:
@@ -51,6 +63,17 @@ def studies_needed(alpha: float) -> int:
             "give a number between 0 and 1, such as 0.1 for a recall of 0.9",
         )
     return math.ceil(1 / alpha - 1 - 1e-9)
+
+
+def require_enough(alpha: float, studies: int) -> None:
+    """Refuse to promise more than so many studies with lesions allow."""
+    needed = studies_needed(alpha)
+    if studies < needed:
+        raise EnteronError(
+            f"{studies} studies with lesions cannot promise that at most {alpha:.3g} of the "
+            "lesions are missed",
+            f"give at least {needed} studies with lesions, or allow {1 / (studies + 1):.3g}",
+        )
 
 
 def thresholds_of(detected_at: ArrayLike) -> NDArray[np.float64]:
@@ -87,24 +110,19 @@ def guarantee_recall(
     events: ArrayLike | None = None,
     minutes: ArrayLike | None = None,
     devices: Sequence[str | None] | None = None,
+    signatures: Signatures | None = None,
 ) -> Guarantee:
     """The highest threshold at which the expected share of missed lesions is at most `alpha`.
 
     `thresholds` rise. `losses`, `events` and `minutes` are (studies, thresholds): the share of
     missed lesions (NaN for a study without lesions), events shown, minutes to look at them.
     """
-    needed = studies_needed(alpha)
     limits = np.asarray(thresholds, dtype=np.float64)
     table = np.asarray(losses, dtype=np.float64)
     _check(limits, table, studies, {"events": events, "minutes": minutes})
     has_lesions = ~np.isnan(table[:, 0])
     count = int(has_lesions.sum())
-    if count < needed:
-        raise EnteronError(
-            f"{count} studies with lesions cannot promise that at most {alpha:.3g} of the lesions "
-            "are missed",
-            f"give at least {needed} studies with lesions, or allow {1 / (count + 1):.3g}",
-        )
+    require_enough(alpha, count)
     rising = monotone(table[has_lesions])
     upper = bounds(rising)
     feasible = np.flatnonzero(upper <= alpha + _ROUNDING)
@@ -119,13 +137,15 @@ def guarantee_recall(
     return Guarantee(
         alpha=alpha,
         threshold=float(limits[chosen]),
-        studies=tuple(s for s, has in zip(studies, has_lesions, strict=True) if has),
+        studies=count,
         without_lesions=len(studies) - count,
         bound=min(float(upper[chosen]), 1.0),
         missed=float(rising[:, chosen].mean()),
         events_per_study=_mean_cost(events, chosen),
         minutes_per_study=_mean_cost(minutes, chosen),
         devices={device: seen.count(device) for device in sorted(set(seen))},
+        fingerprint=hashlib.sha256("\n".join(sorted(studies)).encode()).hexdigest()[:16],
+        signatures=signatures,
     )
 
 
@@ -163,12 +183,126 @@ def _mean_cost(cost: ArrayLike | None, chosen: int) -> float | None:
     return None if cost is None else float(np.asarray(cost, dtype=np.float64)[:, chosen].mean())
 
 
-def conformal_p_value(fitted: ArrayLike, value: float) -> float:
-    """How unusual a new study is among the fitted ones: a valid p-value if it is exchangeable.
+# ---- The lists of fitted studies
 
-    `fitted` and `value` measure strangeness, higher is stranger: the distance of a study's
-    embeddings from the rest, for example, computed for each fitted study as if it were the new one.
-    The new study counts among those that are at least as strange, so p is at least 1 / (n + 1).
+
+@dataclass(frozen=True)
+class ListedStudy:
+    """The list of one study beside its lesions."""
+
+    study: str
+    suspicion: NDArray[np.float64]  # (pictures,) never rising
+    detected_at: NDArray[np.float64]  # (lesions,) suspicion of the first picture in it; -inf: none
+    finding: NDArray[np.int64]  # (described,) the leading finding of the first pictures
+    probability: NDArray[np.float64]  # (described,) of that finding in the picture
+    is_true: NDArray[np.bool_]  # (described,) whether the picture shows it
+
+    def missed_share(self, thresholds: NDArray[np.float64]) -> NDArray[np.float64]:
+        """(thresholds,) share of the lesions that is not found; NaN without lesions."""
+        if not self.detected_at.size:
+            return np.full(thresholds.size, np.nan)
+        missed = np.searchsorted(np.sort(self.detected_at), thresholds, side="left")
+        return missed / self.detected_at.size
+
+    def pictures(self, thresholds: NDArray[np.float64]) -> NDArray[np.int64]:
+        """(thresholds,) pictures with at least that suspicion."""
+        return self.suspicion.size - np.searchsorted(self.suspicion[::-1], thresholds, side="left")
+
+
+def list_study(
+    study: LabelledStudy,
+    calibration: Calibration,
+    priors: Priors,
+    options: SuspicionOptions | None = None,
+    *,
+    most: int | None = None,
+) -> ListedStudy:
+    """Rank the frames of a labelled study as `enteron read` will rank those of a new one.
+
+    All of them, unless `most` ends the list early: a promise may need any of them.
     """
-    strangeness = np.asarray(fitted, dtype=np.float64)
-    return float((1 + (strangeness >= value).sum()) / (strangeness.size + 1))
+    options = SuspicionOptions() if options is None else options
+    scores = study.scores
+    regions = Decoder(scores, TRANSIT, priors, calibration).regions()[0]
+    p = finding_probabilities(scores, regions, priors, calibration, options.window)
+    depth = len(scores.axis) if most is None else most
+    ranking = rank_rows(p, scores, options, most=depth)
+    table = LabelTable(scores.study, scores.axis, np.arange(len(scores.axis)), study.truth)
+    truth = truth_events(table, Unit.FRAME)
+    lesions = lesions_of([truth], [Recording.from_scores(scores)])
+    first_rank = top_recall(lesions, {scores.study: scores.axis.frames[ranking.rows]}).first_rank
+    detected_at = np.append(ranking.suspicion, -np.inf)[first_rank - 1]
+    rows = ranking.rows[:DESCRIBED]
+    leading = leading_findings(p[rows], options)
+    columns = leading + (study.truth.shape[1] - len(FINDINGS))
+    return ListedStudy(
+        scores.study,
+        ranking.suspicion,
+        detected_at,
+        leading,
+        p[rows, leading],
+        study.truth[rows, columns],
+    )
+
+
+def fit_lists(
+    studies: Sequence[LabelledStudy],
+    calibration: Calibration,
+    priors: Priors,
+    *,
+    lesion_recall: float | None = None,
+    devices: Sequence[str | None] | None = None,
+    signatures: Signatures | None = None,
+) -> Calibration:
+    """The calibration with what lists of suspicious frames need, and a promised recall if asked.
+
+    These are the confidence of their pictures, and how far down a promise makes one look.
+    """
+    most = DESCRIBED if lesion_recall is None else None
+    lists = [list_study(study, calibration, priors, most=most) for study in studies]
+    guarantee = None
+    if lesion_recall is not None:
+        alpha = round(1 - lesion_recall, 9)
+        guarantee = promise_recall(alpha, lists, devices=devices, signatures=signatures)
+    fields = {**dict(calibration), "pictures": fit_pictures(lists), "guarantee": guarantee}
+    return Calibration(**fields)
+
+
+def fit_pictures(lists: Sequence[ListedStudy]) -> dict[str, Calibrator]:
+    """By finding: the probability that a listed picture shows it."""
+    fits = choose_calibrators(
+        np.concatenate([np.clip(listed.probability, 0, 1) for listed in lists]),
+        np.concatenate([listed.is_true for listed in lists]),
+        np.concatenate([listed.finding for listed in lists]),
+        np.repeat(np.arange(len(lists)), [listed.finding.size for listed in lists]),
+    )
+    return {finding: fit.calibrator for finding, fit in fits.items()}
+
+
+def promise_recall(
+    alpha: float,
+    studies: Sequence[ListedStudy],
+    *,
+    devices: Sequence[str | None] | None = None,
+    signatures: Signatures | None = None,
+    speed: ReadingSpeed | None = None,
+) -> Guarantee:
+    """How far down the lists of new studies have to be looked at to miss at most `alpha`."""
+    speed = ReadingSpeed() if speed is None else speed
+    thresholds = thresholds_of(np.concatenate([study.detected_at for study in studies]))
+    if not thresholds.size:
+        raise EnteronError(
+            "no lesion of the fitted studies is in the lists of suspicious frames",
+            f"give at least {studies_needed(alpha)} studies with annotated findings",
+        )
+    pictures = np.stack([study.pictures(thresholds) for study in studies])
+    return guarantee_recall(
+        alpha,
+        thresholds,
+        np.stack([study.missed_share(thresholds) for study in studies]),
+        [study.study for study in studies],
+        events=pictures,
+        minutes=pictures * speed.seconds_per_still / 60,
+        devices=devices,
+        signatures=signatures,
+    )

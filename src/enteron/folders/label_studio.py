@@ -16,11 +16,12 @@ import numpy as np
 
 from enteron.decoding.events import DecodedEvent
 from enteron.files import write_json, write_text
+from enteron.folders.identity import ReadingIdentity
+from enteron.folders.reading import LABEL_STUDIO
 from enteron.labels import COLOURS, LABELS
 from enteron.types import FrameAxis, Scores
 
-TASK: Final = "label-studio.json"
-INTERFACE: Final = "label-studio.xml"
+TASK, INTERFACE = LABEL_STUDIO
 CONTROL, OBJECT = "events", "video"
 DEFAULT_VIDEO: Final = "/data/local-files/?d={study}.mp4"
 """Where Label Studio's local storage serves a file; to be replaced by the video's address."""
@@ -34,18 +35,22 @@ def write_label_studio(
     video: str | None = None,
     rate: float | None = None,
     axis: FrameAxis | None = None,
+    identity: ReadingIdentity | None = None,
 ) -> tuple[Path, Path]:
     """Write `label-studio.json` and `label-studio.xml` into a folder.
 
     `video` is the address under which Label Studio finds the study's video; `rate` its pictures
     per second, without which Label Studio assumes 24. `axis` are all frames of the study, where
-    scores lack the unreadable ones, which the video has.
+    scores lack the unreadable ones, which the video has. The task's `meta`, which Label Studio
+    keeps and does not interpret, holds the identity.
     """
     task, interface = folder / TASK, folder / INTERFACE
     address = DEFAULT_VIDEO.format(study=scores.study) if video is None else video
     frames = scores.axis if axis is None else axis
-    content = [label_studio_task(scores.study, frames, events, address)]
-    write_json(task, content)
+    content = label_studio_task(scores.study, frames, events, address)
+    if identity is not None:
+        content["meta"] = {"enteron": identity.at("decoded")}
+    write_json(task, [content])
     write_text(interface, label_studio_interface(rate))
     return task, interface
 

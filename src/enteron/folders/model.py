@@ -20,11 +20,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field
 
 from enteron.calibration import Calibration, Count
-from enteron.errors import ConfigError, ModelError, shortened
+from enteron.errors import ConfigError, ModelError, shown
 from enteron.files import (
-    failure_reason,
     json_text,
-    read_json_table,
+    read_json_object,
     write_bytes,
     write_json,
     write_text,
@@ -57,7 +56,6 @@ TENSORBOARD = "board"  # folder of event files
 _PACKAGES = ("enteron", "torch", "timm", "safetensors")
 _TRAIN_AGAIN = "copy the whole model folder again, or train the model again"
 _CALIBRATE_AGAIN = "run `enteron calibrate` again on this model"
-_LARGEST_FILE = 20_000_000  # bytes of model.json or calibration.json; usual ones have some 10,000
 
 
 # ---- model.json and the weights
@@ -168,14 +166,11 @@ def load_model(folder: Path) -> "tuple[Network, ModelRecord]":
 
 def read_record(folder: Path) -> ModelRecord:
     """Read `model.json` and check what can be checked without the tensors."""
-    try:
-        table = read_json_table(folder / RECORD, _LARGEST_FILE)
-    except (FileNotFoundError, NotADirectoryError) as error:
+    if not (folder / RECORD).exists():
         raise ModelError(
             f"'{folder.name}' has no '{RECORD}'", "give a folder that `enteron train` made"
-        ) from error
-    except (OSError, ValueError) as error:
-        raise ModelError(f"'{RECORD}' {failure_reason(error)}", _TRAIN_AGAIN) from error
+        )
+    table = read_json_object(folder / RECORD, _TRAIN_AGAIN, source=f"'{RECORD}'", error=ModelError)
     _check_header(table)
     try:
         record = make_options(ModelRecord, table, RECORD)
@@ -213,7 +208,7 @@ def _check_header(table: dict[str, Any]) -> None:
     """Check format and label order first: their messages matter more than a missing field."""
     if table.get("format") != 1:
         raise ModelError(
-            f"'{RECORD}' has format {shortened(table.get('format'))} where 1 is read",
+            f"'{RECORD}' has format {shown(table.get('format'))} where 1 is read",
             "use the version of enteron that made it",
         )
     labels = table.get("labels")
@@ -223,7 +218,7 @@ def _check_header(table: dict[str, Any]) -> None:
     for index, (name, expected) in enumerate(zip(labels, LABELS, strict=True)):
         if name != expected:
             raise ModelError(
-                f"label {index} in '{RECORD}' is {shortened(name)} where enteron has '{expected}'",
+                f"label {index} in '{RECORD}' is {shown(name)} where enteron has '{expected}'",
                 "its columns have another meaning; train the model with this version",
             )
 
@@ -246,7 +241,7 @@ def _card(record: ModelRecord) -> Card:
 
 def model_split(folder: Path, record: ModelRecord) -> "Split":
     """The split of a model folder; another one than the model was trained with is refused."""
-    from enteron.datasets.splits import load_split
+    from enteron.datasets.splits import load_split  # it loads polars
 
     split = load_split(folder / SPLIT)
     if record.split_hash is None:
@@ -271,13 +266,11 @@ def load_calibration(path: Path) -> Calibration:
     Beside a `model.json` it must have been fitted for that model.
     """
     folder, file = (path, path / CALIBRATION) if path.is_dir() else (path.parent, path)
-    try:
-        table = read_json_table(file, _LARGEST_FILE)
-    except (OSError, ValueError) as error:
-        raise ConfigError(
-            f"{file.name} {failure_reason(error)}",
-            "give a model folder that was calibrated, or make one with `enteron tune`",
-        ) from error
+    table = read_json_object(
+        file,
+        "give a model folder that was calibrated, or make one with `enteron tune`",
+        error=ConfigError,
+    )
     calibration = make_options(Calibration, table, file.name)
     if (folder / RECORD).exists():
         require_fitted_for(calibration, read_record(folder), file.name)
@@ -314,6 +307,12 @@ def require_fitted_for(
             f"'{file}' was fitted on studies that trained the model, and does not say so",
             _CALIBRATE_AGAIN,
         )
+
+
+def calibration_hash(path: Path) -> str:
+    """SHA-256 of a calibration's file, or of that in a model folder."""
+    file = path / CALIBRATION if path.is_dir() else path
+    return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def save_calibration(calibration: Calibration, path: Path) -> None:

@@ -16,6 +16,7 @@ from enteron.datasets.submission import (
     read_events,
 )
 from enteron.errors import SubmissionError, UnitError
+from enteron.folders.identity import require_described
 from enteron.types import Annotation, Unit
 
 if TYPE_CHECKING:
@@ -36,6 +37,9 @@ class Predictions:
 
     official_files: tuple[Path, ...] = ()
     """The official files that hold the events; none when they are from an `events.json`."""
+
+    folders: dict[str, Path] = field(default_factory=dict)
+    """The reading folder of each study that is from one."""
 
 
 def read_predictions(path: Path, unit: Unit) -> Predictions:
@@ -62,7 +66,16 @@ def read_predictions(path: Path, unit: Unit) -> Predictions:
     annotations = read_events(joint_file, unit)
     if readings:
         _require_same_events(annotations, predictions.annotations, path)
-    return Predictions(annotations, predictions.rates, (joint_file,))
+    return Predictions(annotations, predictions.rates, (joint_file,), predictions.folders)
+
+
+def holds_readings(path: Path) -> bool:
+    """Whether a folder is a reading, or holds readings or their joint official file."""
+    return (
+        _is_reading(path)
+        or (path / _SUBMISSION).is_file()
+        or any(_is_reading(folder) for folder in path.iterdir() if folder.is_dir())
+    )
 
 
 def _is_reading(folder: Path) -> bool:
@@ -83,7 +96,11 @@ def _read_file(path: Path, unit: Unit) -> Predictions:
     options = _run_record(path.parent, stored.study).options
     cut = options is not None and options.cut
     annotation = to_annotation(stored.study, stored.unit, stored.events, cut=cut)
-    return Predictions([annotation], _rates(path.parent, [annotation]))
+    return Predictions(
+        [annotation],
+        _rates(path.parent, [annotation]),
+        folders={annotation.study: path.parent},
+    )
 
 
 def _read_reading(folder: Path, unit: Unit) -> Predictions:
@@ -93,13 +110,20 @@ def _read_reading(folder: Path, unit: Unit) -> Predictions:
             f"the reading '{folder.name}' has no {_SUBMISSION}",
             "it is not finished: run `enteron read` again",
         )
+    from enteron.folders.reading import RunRecord
+
+    run = RunRecord.load(folder)
+    if run is not None and run.identity is not None:
+        run.require_finished(folder)
+        require_described(folder, run.files, (_SUBMISSION, _EVENTS))
     if (folder / _EVENTS).is_file():
         from enteron.folders.reading import read_events_file
 
         stored = read_events_file(folder / _EVENTS)
         _require_unit(stored.unit, unit, stored.study)
     annotations = read_events(file, unit)
-    return Predictions(annotations, _rates(folder, annotations), (file,))
+    folders = {a.study: folder for a in annotations if (folder / _EVENTS).is_file()}
+    return Predictions(annotations, _rates(folder, annotations), (file,), folders)
 
 
 def _join(readings: list[Predictions]) -> Predictions:
@@ -118,6 +142,7 @@ def _join(readings: list[Predictions]) -> Predictions:
         [annotation for reading in readings for annotation in reading.annotations],
         {study: rate for reading in readings for study, rate in reading.rates.items()},
         tuple(file for reading in readings for file in reading.official_files),
+        {study: folder for reading in readings for study, folder in reading.folders.items()},
     )
 
 
@@ -143,11 +168,15 @@ def _require_unit(stated: Unit, unit: Unit, study: str) -> None:
 
 
 def _rates(folder: Path, annotations: list[Annotation]) -> dict[str, float]:
-    """Frames per second that `run.json` states; rows of a label file have another rate."""
+    """Frames per second that `run.json` states; rows of a label file have another rate.
+
+    The frames of a shortened study do not follow each other in real time.
+    """
     rates: dict[str, float] = {}
     for annotation in annotations:
         run = _run_record(folder, annotation.study)
-        if annotation.unit is Unit.FRAME and run.rate is not None and not run.rate_assumed:
+        is_real = run.rate is not None and not run.rate_assumed and run.scaling is None
+        if annotation.unit is Unit.FRAME and is_real and run.rate is not None:
             rates[annotation.study] = run.rate
     return rates
 

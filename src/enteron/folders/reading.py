@@ -4,6 +4,7 @@ run.json           what was read, with what, and how far it got     RunRecord
 embeddings.npy     the encoder's output, frame by frame             enteron.inference.store
 scores.parquet     the model's raw scores                           enteron.folders.scores
 events.json, .csv  decoded events, for programs and for tables      write_events
+suspicious.json    the frames to look at first                      enteron.folders.suspicious
 submission.json    the same events as the official file             enteron.datasets.submission
 pictures/          pictures of events                               enteron.report.pictures
 report.html        the page                                         enteron.report
@@ -11,10 +12,10 @@ report.html        the page                                         enteron.repo
 
 import csv
 import io
-import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import cached_property
 from html import escape
 from importlib.metadata import PackageNotFoundError, version
@@ -25,20 +26,26 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
 
 from enteron.calibration import FrameCalibration
-from enteron.datasets.submission import write_submission
+from enteron.datasets.submission import MAX_FRAME, write_submission
 from enteron.decoding import DecodedEvent, DecodeOptions
 from enteron.decoding.events import to_annotation
-from enteron.errors import EnteronError, LabelError, nearest
-from enteron.files import (
-    failure_reason,
-    json_text,
-    parse_json,
-    write_json,
-    write_text,
+from enteron.errors import EnteronError, LabelError, nearest, shorten, shown
+from enteron.files import RECORD_LIMIT, json_text, make_folder, read_json, write_json, write_text
+from enteron.folders.identity import (
+    MIXED,
+    ReadingIdentity,
+    file_hashes,
+    require_described,
+    require_same,
+    scores_hash,
 )
-from enteron.folders.scores import read_scores
+from enteron.folders.scores import read_score_metadata, read_scores
+from enteron.ids import require_study_id
+from enteron.inference.store import open_embeddings
 from enteron.labels import LABELS, REGIONS
-from enteron.types import Annotation, FrameAxis, Gap, Scores, Unit, gaps_of
+from enteron.study.content import StudyContent, read_content
+from enteron.study.study import Study
+from enteron.types import Annotation, Event, FrameAxis, Gap, Scores, Unit, gaps_of
 
 if TYPE_CHECKING:
     import polars as pl
@@ -50,9 +57,10 @@ EVENTS = "events.json"
 EVENTS_TABLE = "events.csv"
 SUBMISSION = "submission.json"
 REPORT = "report.html"
+LABEL_STUDIO = ("label-studio.json", "label-studio.xml")
 
 READ_AGAIN = "run `enteron read` again, which writes all files of a reading"
-MIXED = "the files of two readings were mixed: read one of the studies into a new folder"
+FINISH = "run `enteron read` again to finish it"
 
 # ---- run.json
 
@@ -114,6 +122,8 @@ class RunRecord(_Facts):
 
     study: str | None = None
     state: State | None = None
+    identity: ReadingIdentity | None = None
+    files: dict[str, str] = Field(default_factory=dict)  # SHA-256 of the files of this run
     command: str | None = None
     unit: Unit = Unit.FRAME
     rows: int | None = None  # frames of the study
@@ -123,6 +133,7 @@ class RunRecord(_Facts):
     rate: float | None = Field(default=None, gt=0)  # frames per second
     rate_note: str | None = None
     notes: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()  # what lies beside the frames: counts and reasons, no names
     unreadable: Unreadable | None = None
     redundant: Redundant | None = None
     model: ModelFacts | None = None
@@ -146,34 +157,44 @@ class RunRecord(_Facts):
     @classmethod
     def load(cls, folder: Path) -> "RunRecord | None":
         """The record of a folder; None where there is no run.json."""
-        try:
-            table = json.loads((folder / RUN).read_text(encoding="utf-8"))
-        except FileNotFoundError:
+        path = folder / RUN
+        if not path.exists():
             return None
-        except (OSError, ValueError) as error:
-            raise EnteronError(
-                f"{RUN} cannot be read ({error})",
-                "delete it and read the study again, or give another folder",
-            ) from error
-        return cls.parse(table)
+        remedy = "delete it and read the study again, or give another folder"
+        return cls.parse(read_json(path, remedy, limit=RECORD_LIMIT))
 
     @classmethod
     def parse(cls, table: object) -> "RunRecord":
         """The record of a parsed run.json; the first wrong field is named."""
         try:
-            return cls.model_validate(table)
+            record = cls.model_validate(table)
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             where = ".".join(str(part) for part in first["loc"]) or "the whole file"
             raise EnteronError(
-                f"{RUN} is damaged at '{where}' ({first['msg'].lower()})",
+                f"{RUN} is damaged at '{shorten(where)}' ({shorten(first['msg'].lower())})",
                 "run `enteron read` again, or take the field out of the file",
             ) from error
+        if record.study is not None:
+            require_study_id(record.study, f"{RUN}: the study's id")
+        return record
 
     def save(self, folder: Path) -> None:
         """Write run.json, replacing the record of an earlier stage."""
         content = self.model_dump(mode="json")
         write_json(folder / RUN, content, sort_keys=True)
+
+    def with_files(self, folder: Path, names: Iterable[str]) -> "RunRecord":
+        """The record with the hashes of these files as they are now."""
+        return self.model_copy(update={"files": {**self.files, **file_hashes(folder, names)}})
+
+    def require_finished(self, folder: Path) -> None:
+        """Refuse a folder whose files may be of this run and of an earlier one."""
+        if self.state != "finished":
+            stage = "" if self.state is None else f", after the stage '{self.state}'"
+            raise EnteronError(
+                f"the reading in '{folder.name}' was begun and not finished{stage}", FINISH
+            )
 
     @property
     def is_calibrated(self) -> bool | None:
@@ -237,15 +258,22 @@ EVENT_FIELDS = ("label", "start", "stop", "score", "region", "onset", "end", "ti
 
 
 def write_events(
-    folder: Path, scores: Scores, events: Sequence[DecodedEvent], *, cut: bool
+    folder: Path,
+    scores: Scores,
+    events: Sequence[DecodedEvent],
+    identity: ReadingIdentity,
+    *,
+    cut: bool,
 ) -> None:
     """Write `events.json`, `events.csv` and `submission.json`, each atomically.
 
     The official file counts frames: where scores only number rows, none is written.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     rows = [_event_row(event, scores) for event in events]
-    head = json_text({"study": scores.study, "unit": str(scores.unit)})
+    head = json_text(
+        {"study": scores.study, "unit": str(scores.unit), "identity": identity.at("decoded")}
+    )
     lines = ",\n".join(json_text(row) for row in rows)
     listed = f"[\n{lines}\n]" if lines else "[]"
     write_text(folder / EVENTS, f'{head[:-1]}, "events": {listed}}}\n')
@@ -264,25 +292,24 @@ class EventsFile:
     study: str
     unit: Unit
     events: tuple[DecodedEvent, ...]  # in file order
+    identity: ReadingIdentity | None = None  # None in a file of an older version
 
 
 def read_events_file(path: Path) -> EventsFile:
     """Read `events.json`; an invalid event is reported by its number."""
     remedy = "decode the scores again"
+    content = read_json(path, remedy)
     try:
-        content = parse_json(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise EnteronError(f"{path.name} {failure_reason(error)}", remedy) from error
-    except ValueError as error:
-        reason = failure_reason(error)
-        raise EnteronError(f"{path.name} cannot be read: it {reason}", remedy) from error
-    try:
-        study, unit, rows = str(content["study"]), Unit(content["unit"]), list(content["events"])
+        study, unit, rows = content["study"], Unit(content["unit"]), content["events"]
+        stated = content.get("identity")
+        identity = None if stated is None else ReadingIdentity.model_validate(stated)
     except (KeyError, TypeError, ValueError) as error:
         raise EnteronError(f"{path.name} has no study, unit and events", remedy) from error
-    return EventsFile(
-        study, unit, tuple(_event(row, i, path.name) for i, row in enumerate(rows, 1))
-    )
+    if not (isinstance(study, str) and isinstance(rows, list)):
+        raise EnteronError(f"{path.name} names no study, or its events are no list", remedy)
+    require_study_id(study, f"{path.name}: the study's id")
+    events = tuple(_event(row, i, path.name) for i, row in enumerate(rows, 1))
+    return EventsFile(study, unit, events, identity)
 
 
 def _event(row: Any, number: int, source: str) -> DecodedEvent:
@@ -291,7 +318,7 @@ def _event(row: Any, number: int, source: str) -> DecodedEvent:
             None if row.get(name) is None else float(row[name])
             for name in ("score", "onset", "end")
         )
-        start, stop = _whole(row["start"]), _whole(row["stop"])
+        start, stop = _frame(row["start"]), _frame(row["stop"])
         if row.get("region") not in (None, *REGIONS):
             raise LabelError(f"'{row['region']}' is not a region", nearest("", REGIONS))
         return DecodedEvent(start, stop, row["label"], score, row.get("region"), onset, end)
@@ -304,10 +331,10 @@ def _event(row: Any, number: int, source: str) -> DecodedEvent:
         ) from error
 
 
-def _whole(number: object) -> int:
-    if type(number) is not int:  # 1.5 would be cut, and true would be 1
-        raise TypeError("not a whole number")
-    return number
+def _frame(value: Any) -> int:
+    if type(value) is not int or value > MAX_FRAME + 1:
+        raise LabelError(f"{shown(value)} is not a frame", "give a frame's whole number")
+    return value
 
 
 def _event_row(event: DecodedEvent, scores: Scores) -> dict[str, Any]:
@@ -347,6 +374,63 @@ def _events_csv(rows: Sequence[Mapping[str, Any]]) -> str:
         cells = {name: "" if row[name] is None else row[name] for name in EVENT_FIELDS[:-1]}
         writer.writerow({**cells, "start_time": times[0], "stop_time": times[1]})
     return text.getvalue()
+
+
+# ---- who may write to the folder
+
+
+def require_folder_of(folder: Path, study: str) -> RunRecord | None:
+    """The record of an earlier run in the folder; a reading of another study is refused."""
+    record = RunRecord.load(folder)
+    if record is not None:
+        _require_same_study(folder, record.study, study)
+    return record
+
+
+def _require_same_study(folder: Path, held: str | None, study: str) -> None:
+    if held != study:
+        raise EnteronError(
+            f"'{folder.name}' holds the reading of study {held}, not of {study}",
+            "give another folder",
+        )
+
+
+def replaceable_run(folder: Path, identity: ReadingIdentity) -> RunRecord | None:
+    """The record of the reading whose events these scores may replace; None in a new folder.
+
+    Refuses a reading of another study or of other scores, and one that is not finished.
+    """
+    record = require_folder_of(folder, identity.study)
+    if record is None:
+        if (folder / EVENTS).is_file():  # left by a run that was killed before it wrote run.json
+            _require_same_study(folder, read_events_file(folder / EVENTS).study, identity.study)
+        return None
+    if record.identity is None:
+        raise _old_folder_error(folder)
+    record.require_finished(folder)
+    if record.identity.scores != identity.scores:
+        raise EnteronError(
+            f"'{folder.name}' holds events of study {identity.study} that were decoded from other "
+            "scores",
+            "give another folder",
+        )
+    return record
+
+
+def remove_derived(folder: Path) -> tuple[str, ...]:
+    """Remove the files that show events which are about to be replaced; their names."""
+    names = tuple(n for n in (REPORT, *LABEL_STUDIO) if (folder / n).is_file())
+    for name in names:
+        (folder / name).unlink()
+    return names
+
+
+def _old_folder_error(folder: Path) -> EnteronError:
+    return EnteronError(
+        f"'{folder.name}' was made by an older version of enteron, which did not record what its "
+        "files belong to",
+        "read the study again, or decode the scores into another folder",
+    )
 
 
 # ---- the whole folder
@@ -485,16 +569,24 @@ class Reading:
 _SUMMARY_HEAD = ("label", "events", "first", "last", "confidence")
 
 
-def load_reading(folder: Path | str, scores_file: Path | None = None) -> Reading:
-    """The reading of a folder; missing, damaged or mixed files are refused.
+def load_reading(
+    folder: Path | str, scores_file: Path | None = None, *, unfinished: bool = False
+) -> Reading:
+    """The reading of a folder; missing, damaged, mixed and unfinished files are refused.
 
     Scores lie in the folder unless a file is named: `enteron decode` leaves them where they were.
+    `unfinished` is for the run that is about to finish the reading.
     """
     folder = Path(folder)
     if not folder.is_dir():
         raise EnteronError(f"'{folder.name}' is not a folder", "give the folder of a reading")
     if not (folder / EVENTS).is_file():
         raise EnteronError(f"'{folder.name}' is not a reading: it has no {EVENTS}", READ_AGAIN)
+    run = RunRecord.load(folder)
+    if run is None:
+        raise EnteronError(f"'{folder.name}' is not a whole reading: it has no {RUN}", READ_AGAIN)
+    if run.identity is not None and not unfinished:
+        run.require_finished(folder)
     if scores_file is None:
         scores_file = folder / SCORES
         if not scores_file.is_file():
@@ -502,28 +594,46 @@ def load_reading(folder: Path | str, scores_file: Path | None = None) -> Reading
                 f"'{folder.name}' has no {SCORES}", "name the file that was decoded with --scores"
             )
     events = read_events_file(folder / EVENTS)
-    run = RunRecord.load(folder) or RunRecord()
     scores = _decoded_scores(scores_file, events, run)
     _require_agreement(events, scores, run)
+    _require_identity(folder, scores_file, events, scores, run)
     return Reading(folder, scores, events.events, run)
+
+
+def _require_identity(
+    folder: Path, scores_file: Path, events: EventsFile, scores: Scores, run: RunRecord
+) -> None:
+    """Refuse files that were not made by one run out of one another."""
+    if run.identity is None or events.identity is None:
+        raise _old_folder_error(folder)
+    require_same((EVENTS, events.identity), (RUN, run.identity))
+    stated = read_score_metadata(scores_file)
+    stored = ReadingIdentity(
+        study=run.identity.study,
+        content=stated.content,
+        model=stated.model,
+        scores=scores_hash(scores),
+    )
+    fields = ("scores",) if stated.stage is None else ("content", "model", "scores")
+    require_same((scores_file.name, stored), (RUN, run.identity), fields)
+    require_described(folder, run.files, (SCORES, EVENTS, EVENTS_TABLE, SUBMISSION))
 
 
 def _decoded_scores(path: Path, events: EventsFile, run: RunRecord) -> Scores:
     """Scores in the unit of the events: rows become frames if they did so while decoding."""
     stride = run.stride if events.unit is Unit.FRAME else None
-    scores = read_scores(path, None, stride)
-    # A file that does not name its study goes by its own name.
-    if scores.study not in (events.study, path.stem):
+    scores = read_scores(path, events.study, stride)
+    stated = read_score_metadata(path).study  # None in files of other programs
+    if stated not in (None, events.study):
         raise EnteronError(
-            f"{path.name} holds scores of study {scores.study}, {EVENTS} events of study "
-            f"{events.study}",
+            f"{path.name} holds scores of study {stated}, {EVENTS} events of study {events.study}",
             MIXED,
         )
     if scores.unit is not events.unit:
         raise EnteronError(
             f"{path.name} counts in '{scores.unit}', {EVENTS} in '{events.unit}'", MIXED
         )
-    return replace(scores, study=events.study)
+    return scores
 
 
 def _require_agreement(events: EventsFile, scores: Scores, run: RunRecord) -> None:
@@ -548,7 +658,31 @@ def _require_agreement(events: EventsFile, scores: Scores, run: RunRecord) -> No
             )
 
 
-def event_rows(event: DecodedEvent, scores: Scores) -> range:
+def content_of(reading: Reading, study: Study) -> StudyContent | None:
+    """The content of the study that was read, for comparing frames with it; None if not recorded.
+
+    Refuses a study of other content. The digests lie in embeddings.npy; without it, or for a video,
+    every file of the study is read.
+    """
+    identity = reading.run.identity
+    if identity is None or identity.content is None:
+        return None
+    content: StudyContent | None = None
+    with suppress(EnteronError, OSError):  # without it, the files tell
+        content = open_embeddings(reading.folder / EMBEDDINGS, check=False).content
+    if content is None or not content.per_row or content.hash != identity.content:
+        files = study.files()
+        content = read_content(study.numbers, files, per_row=len(files) == len(study) > 0)
+    same = content.hash == identity.content and len(content.numbers) == len(study)
+    if not same or not (content.numbers == study.numbers).all():
+        raise EnteronError(
+            f"the frames given are not those of study {identity.study} that were read",
+            "give the study that was read, or read this one",
+        )
+    return content
+
+
+def event_rows(event: Event, scores: Scores) -> range:
     """The rows of the scores that an event covers: at least one."""
     start, stop = np.searchsorted(scores.axis.frames, (event.start, event.stop))
     row = min(int(start), len(scores.axis) - 1)

@@ -5,8 +5,8 @@ Frames that hardly differ from the last encoded one may take its embedding (`red
 
 import hashlib
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from enteron.errors import ModelError, StudyError
+from enteron.errors import EnteronError, ModelError, StudyError, quantity
 from enteron.inference.encoder import Encoder, Features, ImageBatch
 from enteron.inference.pictures import PreparedFrame, prepared_frames
 from enteron.inference.store import (
@@ -28,11 +28,28 @@ from enteron.inference.store import (
     StoreKey,
     make_chunk,
     open_embeddings,
+    read_stamps,
+    require_key,
+    started_key,
+    write_stamps,
 )
 from enteron.model.options import FEATURES
 from enteron.options import Options
 from enteron.progress import Advance
+from enteron.study.content import (
+    UNOPENED,
+    BackgroundDigest,
+    Stamps,
+    as_digests,
+    file_digest,
+    file_stamps,
+    first_changed,
+    sampled_hash,
+    stamp_tokens,
+)
 from enteron.study.study import Study
+
+_WAIT_AND_REPEAT = "wait until nothing writes to the study and run again"
 
 
 class EmbedOptions(Options):
@@ -152,6 +169,21 @@ def store_key(
     study: Study, encoder: Encoder, options: EmbedOptions, views: Sequence[View] = (PLAIN, FLIPPED)
 ) -> StoreKey:
     """The key under which the embeddings of a study are stored."""
+    files = study.files()
+    return _store_key(study, encoder, options, views, files, file_stamps(files))
+
+
+def _store_key(
+    study: Study,
+    encoder: Encoder,
+    options: EmbedOptions,
+    views: Sequence[View],
+    files: Sequence[str],
+    stamps: Stamps,
+) -> StoreKey:
+    # Sizes, not times: a copied study has new times but is the same study.
+    structure = hashlib.sha256(study.numbers.astype("<i8").tobytes())
+    structure.update(stamps[:, 0].astype("<i8").tobytes())
     return StoreKey(
         backbone=encoder.backbone_hash,
         preprocessing=encoder.preprocessing.hash(),
@@ -159,15 +191,9 @@ def store_key(
         views=tuple(view.name for view in views),
         precision=options.precision,
         redundancy=options.redundancy,
-        study=_study_hash(study.numbers, study.file_stamps()),
+        study=structure.hexdigest(),
+        samples=sampled_hash(files),
     )
-
-
-def _study_hash(numbers: NDArray[np.int64], stamps: NDArray[np.int64]) -> str:
-    """Of frame numbers and file sizes only: a copied study has new times but is the same study."""
-    digest = hashlib.sha256(numbers.astype("<i8").tobytes())
-    digest.update(stamps[:, 0].astype("<i8").tobytes())
-    return digest.hexdigest()
 
 
 def embed_study(
@@ -183,80 +209,193 @@ def embed_study(
 ) -> Embeddings:
     """Embeddings of every frame, in a store at `path`.
 
-    A finished store is opened; otherwise it is created or resumed. `advance` is called with the
-    number of frames added since its last call, starting with those of an earlier run. With
-    `extra_views` a finished store may hold more views than `views`: find each by
+    A finished store of the same files is opened; otherwise it is created or resumed. `advance` is
+    called with the number of frames added since its last call, starting with those of an earlier
+    run. With `extra_views` a finished store may hold more views than `views`: find each by
     `Embeddings.view`.
     """
-    options = EmbedOptions() if options is None else options
-    advance = advance or (lambda count: None)
-    stamps = study.file_stamps()
-    key = store_key(study, encoder, options, views)
-    if path.exists():
-        embeddings = open_embeddings(path, key, extra_views=extra_views)
-        repaired = _repaired_row(study, embeddings.record.problems)
-        if repaired is not None:
+    return StudyEmbedding(study, encoder, path, options, views=views, extra_views=extra_views).run(
+        advance, times
+    )
+
+
+class StudyEmbedding:
+    """The embedding of one study into one store: what is there is checked, the rest is computed.
+
+    `check` refuses a store of other files or another encoder before anything is written.
+    """
+
+    def __init__(
+        self,
+        study: Study,
+        encoder: Encoder,
+        path: Path,
+        options: EmbedOptions | None = None,
+        *,
+        views: Sequence[View] = (PLAIN, FLIPPED),
+        extra_views: bool = False,
+    ) -> None:
+        self._study, self._encoder, self._path = study, encoder, path
+        self._options = EmbedOptions() if options is None else options
+        self._views, self._extra_views = tuple(views), extra_views
+        now = time.time_ns()
+        self._files = study.files()
+        self._per_row = study.random_access and len(self._files) == len(study)
+        self._stamps = file_stamps(self._files)  # at the start of the run
+        self._tokens = stamp_tokens(self._stamps, now)
+        self._key = _store_key(study, encoder, self._options, views, self._files, self._stamps)
+        self._finished: Embeddings | None = None
+
+    def check(self) -> None:
+        """Refuse a finished or partial store that this run cannot use."""
+        if self._path.exists():
+            self._finished = self._open_finished()
+            return
+        started = started_key(self._path)
+        if started is not None:
+            key = self._key.model_copy(update={"samples": started.samples})
+            require_key(started, key, self._path.name)
+
+    def run(self, advance: Advance | None = None, times: EmbedTimes | None = None) -> Embeddings:
+        """Open the finished store, or compute what is missing."""
+        advance = advance or (lambda count: None)
+        if self._finished is None and self._path.exists():
+            self._finished = self._open_finished()
+        if self._finished is None:
+            return self._compute(advance, times or EmbedTimes())
+        self._study.unreadable.update(self._finished.record.problems)
+        advance(len(self._finished))
+        return self._finished
+
+    def require_unchanged(self, rows: slice = slice(None)) -> None:
+        """Refuse files that are not those of the start of the run."""
+        changed = self._changed_row(rows)
+        if changed is not None:
+            raise self._changed_error(changed)
+
+    def _open_finished(self) -> Embeddings:
+        """A finished store, if it holds embeddings of exactly these files."""
+        path, study = self._path, self._study
+        stored = open_embeddings(path, check=False).key
+        key = self._key.model_copy(update={"samples": stored.samples})
+        embeddings = open_embeddings(path, key, extra_views=self._extra_views)
+        content = embeddings.content
+        assert content is not None
+        known = read_stamps(path, content)
+        if stored.samples != self._key.samples:
+            known = [""] * len(known)  # some file differs: the digests tell which
+        changed = first_changed(self._files, content.digests, stored=known, current=self._tokens)
+        if changed is not None:
             raise ModelError(
-                f"'{path.name}' holds embeddings made with other files of the study (frame "
-                f"{study.numbers[repaired]} could not be read then and can be now)",
+                f"'{path.name}' holds embeddings made with other files of the study "
+                f"({self._difference(changed, embeddings)})",
                 "delete it to compute them again, or write to another folder",
             )
+        if known != self._tokens:
+            with suppress(EnteronError):  # a folder of features may be read-only
+                write_stamps(path, content, self._tokens)
         study.unreadable.update(embeddings.record.problems)
-        advance(len(embeddings))
         return embeddings
-    store = PartialStore(path, key, study.id, study.numbers, options.chunk)
-    try:
-        store.open()
-        repaired = _repaired_row(study, store.problems)
-        if repaired is not None:
-            store.discard_from(repaired)
+
+    def _difference(self, file: int, embeddings: Embeddings) -> str:
+        if not self._per_row:
+            return "its content was another one then"
+        number = int(self._study.numbers[file])
+        was_unreadable = number in embeddings.record.problems
+        if was_unreadable and self._study.frame(number).image is not None:
+            return f"frame {number} could not be read then and can be now"
+        return f"frame {number} was another picture then"
+
+    def _compute(self, advance: Advance, times: EmbedTimes) -> Embeddings:
+        study = self._study
+        video = None
+        store = PartialStore(
+            self._path,
+            self._key,
+            study.id,
+            study.numbers,
+            self._options.chunk,
+            per_row=self._per_row,
+        )
+        try:
             store.open()
-        study.unreadable.update(store.problems)
-        advance(store.done)
-        run = _EmbeddingRun(study, encoder, options, tuple(views), stamps, times or EmbedTimes())
-        for features, chunk in run.chunks(store.done):
-            start = time.perf_counter()
-            store.add(features, chunk)
-            run.times.writing += time.perf_counter() - start
-            advance(len(features))
-        changed = _changed_row(study, stamps, slice(None))
-        if changed is not None:
-            store.discard_from(changed)
-            raise _changed_error(study, changed)
-        return store.finish()
-    finally:
-        store.close()
+            if self._path.exists():  # another process finished it since we looked
+                store.abandon()
+                return self.run(advance, times)
+            store.truncate(self._valid_rows(store))
+            study.unreadable.update(store.problems)
+            advance(store.done)
+            if self._files and not self._per_row:
+                video = BackgroundDigest(self._files[0], study.id)
+            run = _EmbeddingRun(
+                study,
+                self._encoder,
+                self._options,
+                self._views,
+                self._tokens,
+                video,
+                times,
+                self.require_unchanged,
+            )
+            for features, chunk in run.chunks(store.done):
+                start = time.perf_counter()
+                store.add(features, chunk)
+                run.times.writing += time.perf_counter() - start
+                advance(len(features))
+            digest = None if video is None else video.result()
+            changed = self._changed_row()
+            if changed is not None:
+                store.truncate(changed)
+                raise self._changed_error(changed)
+            appeared = study.new_files()
+            if appeared:
+                raise StudyError(
+                    f"{quantity(appeared, 'file')} appeared in study {study.id} while it was being "
+                    "read",
+                    _WAIT_AND_REPEAT,
+                )
+            embeddings = store.finish(digest)
+        finally:
+            if video is not None:
+                video.stop()
+            store.close()
+        assert embeddings.content is not None
+        write_stamps(self._path, embeddings.content, self._tokens)
+        return embeddings
 
+    def _valid_rows(self, store: PartialStore) -> int:
+        """How many rows of an earlier run were made of the files as they are now."""
+        stored = [token for chunk in store.chunks for token in chunk.stamps]
+        digests = [bytes.fromhex(text) for chunk in store.chunks for text in chunk.files]
+        if not self._files or not store.done:
+            return store.done
+        if self._per_row:
+            files, current = self._files[: store.done], self._tokens[: store.done]
+            changed = first_changed(files, as_digests(digests), stored=stored, current=current)
+            return store.done if changed is None else changed
+        # One file: a run that was killed early has its stamp, and not yet its digest.
+        untouched = self._tokens[0] != "" and set(stored) == {self._tokens[0]}
+        return store.done if untouched or set(digests) == {file_digest(self._files[0])} else 0
 
-def _repaired_row(study: Study, problems: Iterable[int]) -> int | None:
-    """The first row that could not be read before and can be now.
+    def _changed_row(self, rows: slice = slice(None)) -> int | None:
+        """The first of these rows whose file is not the one it was at the start of the run."""
+        study = self._study
+        expected = self._stamps[rows] if self._per_row else self._stamps
+        current = file_stamps(study.files(rows))
+        changed = np.flatnonzero((current != expected).any(axis=1))
+        if not changed.size:
+            return None
+        return int(changed[0]) + (rows.start or 0) if self._per_row else 0
 
-    Its file may have the same size as before, and the key knows nothing else of it.
-    """
-    if not study.random_access:
-        return None
-    for number in sorted(problems):
-        if study.frame(number).image is not None:
-            return int(np.searchsorted(study.numbers, number))
-    return None
-
-
-def _changed_row(study: Study, stamps: NDArray[np.int64], rows: slice) -> int | None:
-    """The first of these rows whose file is not the one it was at the start of the run."""
-    expected = stamps[rows] if study.random_access else stamps
-    changed = np.flatnonzero((study.file_stamps(rows) != expected).any(axis=1))
-    if not changed.size:
-        return None
-    return int(changed[0]) + (rows.start or 0) if study.random_access else 0
-
-
-def _changed_error(study: Study, row: int) -> StudyError:
-    """Otherwise a store could hold embeddings of the old content and of the new one."""
-    file = f"frame {study.numbers[row]}" if study.random_access else "the video"
-    return StudyError(
-        f"{file} of study {study.id} changed while the study was being read",
-        "wait until nothing writes to the study and run again",
-    )
+    def _changed_error(self, row: int) -> StudyError:
+        """Otherwise a store could hold embeddings of the old content and of the new one."""
+        study = self._study
+        file = f"frame {study.numbers[row]}" if self._per_row else "the file"
+        path = self._files[row if self._per_row else 0]
+        verb = "changed" if Path(path).exists() else "vanished"
+        return StudyError(
+            f"{file} of study {study.id} {verb} while the study was being read", _WAIT_AND_REPEAT
+        )
 
 
 @dataclass
@@ -267,8 +406,10 @@ class _EmbeddingRun:
     encoder: Encoder
     options: EmbedOptions
     views: tuple[View, ...]
-    stamps: NDArray[np.int64]  # of all files, at the start of the run
+    tokens: list[str]  # of the files' stamps at the start of the run
+    video: BackgroundDigest | None  # where the study is a single file
     times: EmbedTimes
+    require_unchanged: Callable[[slice], None]
 
     def chunks(self, start: int) -> Iterator[tuple[NDArray[np.floating], Chunk]]:
         """Features (rows, views, 512) and the journal's line of every chunk from row `start` on."""
@@ -285,9 +426,7 @@ class _EmbeddingRun:
                 before = time.perf_counter()
                 frames = list(islice(prepared, min(size, len(self.study) - first)))
                 self.times.waiting += time.perf_counter() - before
-                changed = _changed_row(self.study, self.stamps, slice(first, first + len(frames)))
-                if changed is not None:
-                    raise _changed_error(self.study, changed)
+                self.require_unchanged(slice(first, first + len(frames)))
                 before = time.perf_counter()
                 embedded = self._embed_chunk(first, frames)
                 self.times.encoding += time.perf_counter() - before
@@ -313,7 +452,18 @@ class _EmbeddingRun:
         problems = {f.number: f.problem or "unreadable" for f in frames if f.image is None}
         self.times.rows += len(frames)
         self.times.encoded += encoded.size * len(self.views)
-        return stored, make_chunk(stored, source.tolist(), problems, probes)
+        digests, tokens = self._files(first, frames)
+        return stored, make_chunk(stored, source.tolist(), problems, probes, digests, tokens)
+
+    def _files(self, first: int, frames: list[PreparedFrame]) -> tuple[list[bytes], list[str]]:
+        """Digests and stamps of the chunk's files; a video's digest may not be known yet."""
+        if self.video is not None:
+            digest = self.video.so_far
+            return [] if digest is None else [digest], self.tokens
+        if not self.tokens:
+            return [], []
+        digests = [frame.digest or UNOPENED for frame in frames]
+        return digests, self.tokens[first : first + len(frames)]
 
     def _sources(
         self, first: int, frames: list[PreparedFrame]

@@ -20,6 +20,7 @@ class PreparedFrame:
     number: int
     image: NDArray[np.uint8] | None  # (3, size, size) RGB
     problem: str | None
+    digest: bytes | None = None  # of its own file, if it has one
 
 
 def prepare_frame(frame: Frame, preprocessing: Preprocessing) -> PreparedFrame:
@@ -27,10 +28,10 @@ def prepare_frame(frame: Frame, preprocessing: Preprocessing) -> PreparedFrame:
     import torch  # here, so that a store can be opened without torch
 
     if frame.image is None:
-        return PreparedFrame(frame.number, None, frame.problem)
+        return PreparedFrame(frame.number, None, frame.problem, frame.digest)
     picture = torch.from_numpy(frame.image).permute(2, 0, 1).unsqueeze(0)
     image = preprocessing.resize_and_crop(picture)[0].contiguous().numpy()
-    return PreparedFrame(frame.number, image, None)
+    return PreparedFrame(frame.number, image, None, frame.digest)
 
 
 def prepared_frames(

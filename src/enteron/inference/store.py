@@ -2,23 +2,31 @@
 
 A finished store is a plain numpy file with a footer:
 
-    numpy header | features (rows, views, 512) | frames int64 | source int32 | JSON | length | magic
+    numpy header | features (rows, views, 512) | frames int64 | source int32 | digests of files |
+    JSON | length | checksum | magic
 
 `numpy.load(path, mmap_mode="r")` reads the features and ignores the footer. The footer is written
-last: a file without it is not a store.
+last: a file without it is not a store. Everything has a checksum: the features chunk by chunk, the
+rest as a whole.
 
 While a store is being made it consists of two files. `<name>.part` holds the header and the
 features so far. `<name>.journal` holds one JSON line for the key and one for every chunk, written
 after the chunk's features are on the disk. Anything after the last journalled chunk is discarded.
+The journal is locked while it is written.
+
+`<name>.stamps` beside a store says which files were compared with it last. It saves reading them
+again while nobody writes to them, and may be deleted.
 """
 
 import io
 import json
 import math
 import os
+import re
 import struct
 import zlib
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Literal
@@ -29,16 +37,20 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from enteron.errors import ConfigError, EnteronError, ModelError
-from enteron.files import write_bytes
+from enteron.files import open_in_place, write_text
+from enteron.locks import file_lock
 from enteron.model.options import FEATURES
 from enteron.options import Options, parse_json_options
+from enteron.study.content import DIGEST_BYTES, StudyContent, as_digests
 
 SUFFIX = ".npy"
 UNREADABLE = -1
 """In `Embeddings.source`: the frame could not be read."""
 
-_MAGIC = b"enteron1"
-_FOOTER_END = struct.Struct("<Q8s")  # length of the JSON in bytes, magic
+_MAGIC = b"enteron2"
+_OLD_MAGIC = b"enteron1"
+_FOOTER_END = struct.Struct("<QI8s")  # length of the JSON in bytes, CRC-32 of header and footer
+_DTYPES = {"<f4": "float32", "<f2": "float16"}
 _DELETE_STORE = "delete the file and run again"
 _DELETE_JOURNAL = "delete it to start again"
 
@@ -65,6 +77,8 @@ class StoreKey(Options):
     """Limit of redundancy, in grey levels; none when every frame is encoded."""
     study: str
     """Hash of frame numbers and file sizes."""
+    samples: str
+    """Hash of sampled bytes of every file."""
 
 
 _KEY_FIELDS = {
@@ -75,6 +89,7 @@ _KEY_FIELDS = {
     "precision": "precision",
     "redundancy": "limit for redundant frames",
     "study": "files of the study",
+    "samples": "content of the study's files",
 }
 
 
@@ -123,7 +138,13 @@ class StoreRecord(Options):
     key: StoreKey
     study: str
     """Id of the study."""
-    chunk: int
+    content: str | None = None
+    """Hash of the content of the study's files; none for a source without files."""
+    files: int = Field(default=0, ge=0)
+    """Number of files whose digests are stored."""
+    per_row: bool = False
+    """Whether every frame is a file of its own."""
+    chunk: int = Field(ge=1)
     """Rows per chunk."""
     checksums: tuple[int, ...]
     """CRC-32 of the features of each chunk."""
@@ -141,6 +162,7 @@ class Embeddings:
     frames: NDArray[np.int64]  # (rows,) number of every frame, unreadable ones included
     source: NDArray[np.int32]  # (rows,) row whose image the features are of; -1: unreadable
     features: NDArray[np.floating[Any]]  # (rows, views, 512); NaN where unreadable
+    content: StudyContent | None = None  # the files that the embeddings were made of
 
     def __len__(self) -> int:
         return self.frames.size
@@ -193,18 +215,24 @@ def open_embeddings(
     features = np.memmap(
         path, dtype=layout.dtype, mode="r", offset=layout.offset, shape=layout.shape
     )
-    rows = layout.shape[0]
-    frames = np.frombuffer(layout.arrays, dtype="<i8", count=rows).astype(np.int64)
-    source = np.frombuffer(layout.arrays, dtype="<i4", count=rows, offset=8 * rows)
     if check:
-        for index, checksum in enumerate(record.checksums):
-            chunk = slice(index * record.chunk, (index + 1) * record.chunk)
-            if _checksum(features[chunk]) != checksum:
-                first, last = frames[chunk][0], frames[chunk][-1]
-                raise ModelError(
-                    f"'{path.name}' is damaged between frames {first} and {last}", _DELETE_STORE
-                )
-    return Embeddings(record, frames, source.astype(np.int32), features)
+        _check_features(path.name, layout, features)
+    return Embeddings(record, layout.frames, layout.source, features, layout.content)
+
+
+def _check_features(name: str, layout: "_Layout", features: NDArray[np.floating[Any]]) -> None:
+    """Compare every chunk with its checksum; NaN belongs where a frame is unreadable, only."""
+    record, frames = layout.record, layout.frames
+    for index, checksum in enumerate(record.checksums):
+        chunk = slice(index * record.chunk, (index + 1) * record.chunk)
+        rows = features[chunk]
+        readable = layout.source[chunk] != UNREADABLE
+        finite = bool(np.isfinite(rows[readable]).all() and np.isnan(rows[~readable]).all())
+        if _checksum(rows) != checksum or not finite:
+            first, last = frames[chunk][0], frames[chunk][-1]
+            raise ModelError(
+                f"'{name}' is damaged between frames {first} and {last}", _DELETE_STORE
+            )
 
 
 @dataclass(frozen=True)
@@ -215,32 +243,116 @@ class _Layout:
     dtype: np.dtype[Any]  # of the features
     offset: int  # of the features, in bytes
     record: StoreRecord
-    arrays: bytes  # frame numbers and source rows
+    frames: NDArray[np.int64]  # (rows,)
+    source: NDArray[np.int32]  # (rows,)
+    content: StudyContent
 
 
 def _read_layout(path: Path) -> _Layout:
     """Everything but the features; a ValueError where the parts do not fit together."""
     with path.open("rb") as file:
-        size = path.stat().st_size
-        npy.read_magic(file)
-        shape, _, dtype = npy.read_array_header_1_0(file)
+        size = os.fstat(file.fileno()).st_size
+        _require_magic(file, size, path.name)
+        file.seek(0)
+        shape, fortran_order, descr = _read_npy_header(file)
+        # Before anything is mapped: other types would turn the file's bytes into other numbers,
+        # and `object` into pointers.
+        if descr not in _DTYPES or fortran_order or len(shape) != 3 or min(shape) < 1:
+            raise ModelError(
+                f"'{path.name}' holds '{descr}' of shape {shape} where embeddings are <f4 or <f2 "
+                "(rows, views, 512)",
+                _DELETE_STORE,
+            )
+        dtype = np.dtype(descr)
+        rows, views, width = shape
         offset = file.tell()
         file.seek(size - _FOOTER_END.size)
-        length, magic = _FOOTER_END.unpack(file.read(_FOOTER_END.size))
+        length, checksum, _ = _FOOTER_END.unpack(file.read(_FOOTER_END.size))
         footer = offset + math.prod(shape) * dtype.itemsize
-        if len(shape) != 3 or magic != _MAGIC:
-            raise ValueError("there is no footer")
-        arrays_size = (8 + 4) * shape[0]
-        if footer + arrays_size + length + _FOOTER_END.size != size:
+        if footer + (8 + 4) * rows + length + _FOOTER_END.size > size:
             raise ValueError("the footer does not match the size of the file")
+        file.seek(0)
+        header = file.read(offset)
         file.seek(footer)
-        arrays = file.read(arrays_size)
-        text = file.read(length).decode()
-    record = parse_json_options(StoreRecord, text, path.name, _DELETE_STORE)
-    chunks = -(-shape[0] // record.chunk)
-    if len(record.checksums) != chunks or shape[1:] != (len(record.key.views), FEATURES):
+        arrays = file.read(size - footer - length - _FOOTER_END.size)
+        text = file.read(length)
+    if zlib.crc32(text, zlib.crc32(arrays, zlib.crc32(header))) != checksum:
+        raise ModelError(f"'{path.name}' is damaged after its features", _DELETE_STORE)
+    record = parse_json_options(StoreRecord, text.decode(), path.name, _DELETE_STORE)
+    if (views, width) != (len(record.key.views), FEATURES):
         raise ValueError("the record does not match the features")
-    return _Layout((shape[0], shape[1], shape[2]), dtype, offset, record, arrays)
+    if _DTYPES[descr] != record.key.precision:
+        raise ValueError("the record states another precision")
+    if len(record.checksums) != -(-rows // record.chunk):
+        raise ValueError("the record does not match the number of chunks")
+    if len(arrays) != (8 + 4) * rows + DIGEST_BYTES * record.files:
+        raise ValueError("the footer does not match the number of files")
+    if record.files != (rows if record.per_row else min(record.files, 1)):
+        raise ValueError("the number of files does not match the rows")
+    frames = np.frombuffer(arrays, "<i8", rows).astype(np.int64)
+    source = np.frombuffer(arrays, "<i4", rows, 8 * rows).astype(np.int32)
+    digests = np.frombuffer(arrays, np.uint8, offset=(8 + 4) * rows).reshape(-1, DIGEST_BYTES)
+    content = StudyContent(frames, digests, record.per_row)
+    if content.hash != record.content:
+        raise ValueError("the hash of the content does not match the digests")
+    _require_rows(frames, source, record)
+    return _Layout((rows, views, width), dtype, offset, record, frames, source, content)
+
+
+_NPY_HEADER = re.compile(
+    rb"\{'descr': '([^']{1,20})', 'fortran_order': (True|False), "
+    rb"'shape': \(([0-9]{1,12}(?:, [0-9]{1,12})*),?\), \} *\n"
+)
+
+
+def _read_npy_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, str]:
+    """Shape, order and type that numpy's header states, as numpy writes it; nothing is evaluated.
+
+    numpy's own parser raises errors of many kinds for damaged headers.
+    """
+    if npy.read_magic(file) != (1, 0):
+        raise ValueError("the numpy header has another version")
+    (length,) = struct.unpack("<H", file.read(2))
+    match = _NPY_HEADER.fullmatch(file.read(length))
+    if match is None:
+        raise ValueError("the numpy header is not one that enteron writes")
+    shape = tuple(int(number) for number in match[3].split(b", "))
+    return shape, match[2] == b"True", match[1].decode("latin-1")
+
+
+def _require_magic(file: IO[bytes], size: int, name: str) -> None:
+    file.seek(max(size - len(_MAGIC), 0))
+    magic = file.read(len(_MAGIC))
+    if magic == _OLD_MAGIC:
+        raise ModelError(
+            f"'{name}' was made by an older version of enteron, which did not record the content "
+            "of the study's files",
+            "delete it to compute the embeddings again",
+        )
+    if magic != _MAGIC:
+        raise ValueError("there is no footer")
+
+
+def _require_rows(
+    frames: NDArray[np.int64], source: NDArray[np.int32], record: StoreRecord
+) -> None:
+    """Refuse rows that contradict themselves."""
+    rows = np.arange(frames.size)
+    encoded = np.where(source == UNREADABLE, rows, source)  # an unreadable row has no source
+    if not (np.diff(frames) > 0).all():
+        raise ValueError("frame numbers do not increase")
+    if not ((source >= UNREADABLE) & (source <= rows)).all():
+        raise ValueError("a row has a later row as its source")
+    if (
+        not (encoded[encoded] == encoded).all()
+        or (source[encoded] == UNREADABLE)[source != UNREADABLE].any()
+    ):
+        raise ValueError("the source of a row has another source")
+    if set(record.problems) != set(frames[source == UNREADABLE].tolist()):
+        raise ValueError("the unreadable frames are not those that have a reason")
+    for probe in record.probes:
+        if not 0 <= probe.twin < probe.row < frames.size:
+            raise ValueError("a probe lies outside the rows")
 
 
 def _header(rows: int, views: int, precision: Precision) -> bytes:
@@ -252,11 +364,13 @@ def _header(rows: int, views: int, precision: Precision) -> bytes:
     return content.getvalue()
 
 
-def _footer(record: StoreRecord, frames: NDArray[np.int64], source: NDArray[np.int32]) -> bytes:
+def _footer(header: bytes, record: StoreRecord, content: StudyContent, source: Any) -> bytes:
     """Everything after the features."""
     text = json.dumps(record.model_dump(mode="json"), sort_keys=True).encode()
-    arrays = frames.astype("<i8").tobytes() + source.astype("<i4").tobytes()
-    return arrays + text + _FOOTER_END.pack(len(text), _MAGIC)
+    arrays = content.numbers.astype("<i8").tobytes() + np.asarray(source, "<i4").tobytes()
+    arrays += content.digests.tobytes()
+    checksum = zlib.crc32(text, zlib.crc32(arrays, zlib.crc32(header)))
+    return arrays + text + _FOOTER_END.pack(len(text), checksum, _MAGIC)
 
 
 def _checksum(features: NDArray[np.floating[Any]]) -> int:
@@ -271,8 +385,10 @@ class _JournalHeader(Options):
     """First line of a journal."""
 
     key: StoreKey
-    chunk: int
-    rows: int
+    chunk: int = Field(ge=1)
+    rows: int = Field(ge=1)
+    per_row: bool
+    """Whether every frame is a file of its own."""
 
 
 class Chunk(Options):
@@ -286,6 +402,10 @@ class Chunk(Options):
     """Why frames could not be read, by frame number."""
     probes: tuple[Probe, ...] = ()
     """Redundant rows that were encoded anyway."""
+    files: tuple[str, ...] = ()
+    """Digests of the files of its rows; of a video its only one, as soon as it is known."""
+    stamps: tuple[str, ...] = ()
+    """Tokens of the stamps of these files when they were read; empty where not reliable."""
 
 
 def make_chunk(
@@ -293,6 +413,8 @@ def make_chunk(
     source: Sequence[int],
     problems: Mapping[int, str],
     probes: Sequence[Probe],
+    files: Sequence[bytes] = (),
+    stamps: Sequence[str] = (),
 ) -> Chunk:
     """The journal's line for features (rows, views, 512)."""
     return Chunk(
@@ -300,32 +422,51 @@ def make_chunk(
         source=tuple(source),
         problems=dict(problems),
         probes=tuple(probes),
+        files=tuple(digest.hex() for digest in files),
+        stamps=tuple(stamps),
     )
 
 
 class PartialStore:
-    """A store in the making: chunks are added in order, and `finish` turns it into a store."""
+    """A store in the making: chunks are added in order, and `finish` turns it into a store.
+
+    `open` takes over the chunks of an earlier run, `truncate` keeps those that are still valid.
+    """
 
     def __init__(
-        self, path: Path, key: StoreKey, study: str, frames: NDArray[np.int64], chunk: int
+        self,
+        path: Path,
+        key: StoreKey,
+        study: str,
+        frames: NDArray[np.int64],
+        chunk: int,
+        *,
+        per_row: bool = False,
     ) -> None:
         self._path = path
         self._part_path = path.with_name(path.name + ".part")
         self._journal_path = _journal_path(path)
-        self._journal_header = _JournalHeader(key=key, chunk=chunk, rows=len(frames))
+        self._header = _JournalHeader(key=key, chunk=chunk, rows=len(frames), per_row=per_row)
         self._study = study
         self._frames = frames
         self._npy_header = _header(len(frames), len(key.views), key.precision)
         self._row_bytes = len(key.views) * FEATURES * np.dtype(key.precision).itemsize
         self._chunks: list[Chunk] = []
-        self._journal_bytes = 0  # length of the journal's valid lines
+        self._line_ends: list[int] = []  # of the journal's valid lines, in bytes
+        self._rewrite = False  # whether the journal's header has to change
         self._part: IO[bytes] | None = None
         self._journal: IO[bytes] | None = None
+        self._lock = ExitStack()
+
+    @property
+    def chunks(self) -> Sequence[Chunk]:
+        """The chunks that are on the disk."""
+        return self._chunks
 
     @property
     def done(self) -> int:
         """Number of rows that are on the disk."""
-        return min(len(self._chunks) * self._journal_header.chunk, self._journal_header.rows)
+        return min(len(self._chunks) * self._header.chunk, self._header.rows)
 
     @property
     def problems(self) -> dict[int, str]:
@@ -333,12 +474,37 @@ class PartialStore:
         return {number: why for chunk in self._chunks for number, why in chunk.problems.items()}
 
     def open(self) -> None:
-        """Resume an earlier run, or start a new one; refuse an earlier run with another key."""
+        """Take over the chunks of an earlier run; refuse an earlier run with another key.
+
+        The samples of files may differ: which chunks that concerns, digests decide.
+        """
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            if self._journal_path.exists() and self._part_path.exists():
-                self._load_journal()
-            self._open_files()
+            self._lock.enter_context(file_lock(self._journal_path, f"'{self._path.name}'"))
+            self._journal = open_in_place(self._journal_path)
+            self._part = open_in_place(self._part_path)
+            self._load_journal(self._journal, self._part)
+        except OSError as error:
+            raise _write_error(self._path, error) from error
+
+    def truncate(self, rows: int) -> None:
+        """Keep the chunks before the one of this row, and continue there."""
+        assert self._part is not None
+        assert self._journal is not None
+        kept = len(self._chunks) if rows >= self.done else rows // self._header.chunk
+        self._chunks = self._chunks[:kept]
+        self._line_ends = self._line_ends[: kept + 1]
+        try:
+            if self._rewrite or not self._line_ends:
+                self._write_journal(self._journal)
+            self._journal.truncate(self._line_ends[-1])
+            self._journal.seek(0, os.SEEK_END)
+            _sync(self._journal)
+            self._part.seek(0)
+            self._part.write(self._npy_header)
+            self._part.truncate(len(self._npy_header) + self.done * self._row_bytes)
+            self._part.seek(0, os.SEEK_END)
+            _sync(self._part)
         except OSError as error:
             raise _write_error(self._path, error) from error
 
@@ -347,10 +513,11 @@ class PartialStore:
         assert self._part is not None
         assert self._journal is not None
         first, last = self._frames[self.done], self._frames[self.done + len(features) - 1]
+        line = _line(chunk)
         try:
             self._part.write(features.tobytes())
             _sync(self._part)
-            self._journal.write((chunk.model_dump_json() + "\n").encode())
+            self._journal.write(line)
             _sync(self._journal)
         except OSError as error:
             raise EnteronError(
@@ -359,40 +526,45 @@ class PartialStore:
                 "free some disk space and run again; it resumes at these frames",
             ) from error
         self._chunks.append(chunk)
+        self._line_ends.append(self._line_ends[-1] + len(line))
 
-    def finish(self) -> Embeddings:
-        """Write the footer, give the file its final name, and open it."""
+    def finish(self, video: bytes | None = None) -> Embeddings:
+        """Write the footer, check all of the file, give it its final name, and open it.
+
+        `video` is the digest of a study's only file.
+        """
         assert self._part is not None
-        source = np.array([row for c in self._chunks for row in c.source], dtype=np.int32)
+        source = [row for c in self._chunks for row in c.source]
+        digests = [] if video is None else [video]
+        if self._header.per_row:
+            digests = [bytes.fromhex(text) for c in self._chunks for text in c.files]
+        content = StudyContent(self._frames, as_digests(digests), self._header.per_row)
         record = StoreRecord(
-            key=self._journal_header.key,
+            key=self._header.key,
             study=self._study,
-            chunk=self._journal_header.chunk,
+            content=content.hash,
+            files=len(digests),
+            per_row=self._header.per_row,
+            chunk=self._header.chunk,
             checksums=tuple(c.checksum for c in self._chunks),
             problems=self.problems,
             probes=tuple(probe for c in self._chunks for probe in c.probes),
         )
         try:
-            self._part.write(_footer(record, self._frames, source))
+            self._part.write(_footer(self._npy_header, record, content, source))
             _sync(self._part)
-            self.close()
+            _forget(self._part)
+            self._check_part(record)
             self._part_path.replace(self._path)
             _sync_folder(self._path.parent)
             self._journal_path.unlink(missing_ok=True)
+            self.close()
         except OSError as error:
             raise _write_error(self._path, error) from error
         return open_embeddings(self._path, record.key, check=False)
 
-    def discard_from(self, row: int) -> None:
-        """Remove the chunk of this row and all later ones. `open` again before adding chunks."""
-        self.close()
-        lines = self._journal_path.read_bytes().split(b"\n")
-        kept = lines[: 1 + row // self._journal_header.chunk]
-        write_bytes(self._journal_path, b"".join(line + b"\n" for line in kept))
-        self._chunks, self._journal_bytes = [], 0
-
     def close(self) -> None:
-        """Close the files; journalled chunks stay on the disk."""
+        """Close the files and release the lock; journalled chunks stay on the disk."""
         for file in (self._part, self._journal):
             if file is not None:
                 try:
@@ -400,46 +572,79 @@ class PartialStore:
                 except OSError:  # a full disk: what could not be flushed is not journalled
                     continue
         self._part = self._journal = None
+        self._lock.close()
 
-    def _load_journal(self) -> None:
+    def abandon(self) -> None:
+        """Remove both files: another process has finished the store in the meantime."""
+        self._part_path.unlink(missing_ok=True)
+        self._journal_path.unlink(missing_ok=True)
+        self.close()
+
+    def _check_part(self, record: StoreRecord) -> None:
+        """Read everything back from the disk, as whoever uses the store will."""
+        try:
+            if open_embeddings(self._part_path, record.key).record == record:
+                return
+            problem = f"'{self._part_path.name}' is not the file that was written"
+        except EnteronError as error:
+            problem = error.problem
+        raise EnteronError(
+            f"the embeddings of study {self._study} are not on the disk as they were computed "
+            f"({problem})",
+            "run again, which repeats the damaged part; if that does not help, check the disk, and "
+            "that no other program writes to this folder",
+        )
+
+    def _load_journal(self, journal: IO[bytes], part: IO[bytes]) -> None:
         """Take over the journalled chunks of an earlier run, up to the first damaged one."""
-        lines = self._journal_path.read_bytes().split(b"\n")[:-1]  # the last has no line break
+        lines = journal.read().split(b"\n")[:-1]  # the last has no line break
         if not lines:
             return
         name = self._journal_path.name
-        header = parse_json_options(_JournalHeader, lines[0].decode(), name, _DELETE_JOURNAL)
-        require_key(header.key, self._journal_header.key, name)
-        with self._part_path.open("rb") as part:
-            npy_header = part.read(len(self._npy_header))
-            if header != self._journal_header or npy_header != self._npy_header:
-                return
-            self._journal_bytes = len(lines[0]) + 1
-            for line in lines[1:]:
-                try:
-                    chunk = parse_json_options(Chunk, line.decode(), name, _DELETE_JOURNAL)
-                except (ConfigError, UnicodeDecodeError):
-                    break
-                features = part.read(len(chunk.source) * self._row_bytes)
-                if zlib.crc32(features) != chunk.checksum:
-                    break
-                self._chunks.append(chunk)
-                self._journal_bytes += len(line) + 1
+        header = _parse_header(lines[0], name)
+        same_samples = {"samples": self._header.key.samples}
+        key = header.key.model_copy(update=same_samples)
+        require_key(key, self._header.key, name)
+        npy_header = part.read(len(self._npy_header))
+        if header.model_copy(update={"key": key}) != self._header or npy_header != self._npy_header:
+            return
+        self._rewrite = header != self._header
+        self._line_ends = [len(lines[0]) + 1]
+        for line in lines[1:]:
+            try:
+                chunk = parse_json_options(Chunk, line.decode(), name, _DELETE_JOURNAL)
+            except (ConfigError, UnicodeDecodeError):
+                break
+            features = part.read(len(chunk.source) * self._row_bytes)
+            if not self._is_next(chunk) or zlib.crc32(features) != chunk.checksum:
+                break
+            self._chunks.append(chunk)
+            self._line_ends.append(self._line_ends[-1] + len(line) + 1)
 
-    def _open_files(self) -> None:
-        """Open both files, truncated to the chunks that are kept."""
-        self._part_path.touch()
-        self._part = self._part_path.open("r+b")
-        self._part.truncate(len(self._npy_header) + self.done * self._row_bytes)
-        self._part.write(self._npy_header)
-        self._part.seek(0, os.SEEK_END)
-        _sync(self._part)
-        self._journal_path.touch()
-        self._journal = self._journal_path.open("r+b")
-        self._journal.truncate(self._journal_bytes)
-        self._journal.seek(0, os.SEEK_END)
-        if not self._journal_bytes:
-            self._journal.write((self._journal_header.model_dump_json() + "\n").encode())
-        _sync(self._journal)
+    def _is_next(self, chunk: Chunk) -> bool:
+        """Whether a journalled chunk fits the rows that come next."""
+        first = self.done
+        rows = range(first, min(first + self._header.chunk, self._header.rows))
+        files = len(rows) if self._header.per_row else min(len(chunk.files), 1)
+        stamps = len(rows) if self._header.per_row else min(len(chunk.stamps), 1)
+        return (
+            0 < len(rows) == len(chunk.source)
+            and (len(chunk.files), len(chunk.stamps)) == (files, stamps)
+            and all(len(text) == 2 * DIGEST_BYTES and _is_hex(text) for text in chunk.files)
+            and all(
+                s == UNREADABLE or first <= s <= r for r, s in zip(rows, chunk.source, strict=True)
+            )
+            and all(s == UNREADABLE or chunk.source[s - first] == s for s in chunk.source)
+        )
+
+    def _write_journal(self, journal: IO[bytes]) -> None:
+        """Write all lines. A crash meanwhile costs chunks, not their correctness."""
+        journal.seek(0)
+        self._line_ends = []
+        for line in (_line(self._header), *(_line(chunk) for chunk in self._chunks)):
+            journal.write(line)
+            self._line_ends.append(journal.tell())
+        self._rewrite = False
 
 
 def started_key(path: Path) -> StoreKey | None:
@@ -448,10 +653,64 @@ def started_key(path: Path) -> StoreKey | None:
         return open_embeddings(path, check=False).key
     journal = _journal_path(path)
     try:
-        line = journal.read_bytes().split(b"\n")[0]
-        return parse_json_options(_JournalHeader, line.decode(), journal.name, _DELETE_JOURNAL).key
-    except (OSError, ConfigError, UnicodeDecodeError):
+        with journal.open("rb") as file:
+            return _parse_header(file.readline().removesuffix(b"\n"), journal.name).key
+    except (OSError, EnteronError):
         return None
+
+
+def _line(content: Options) -> bytes:
+    return (content.model_dump_json() + "\n").encode()
+
+
+def _parse_header(line: bytes, name: str) -> _JournalHeader:
+    """The first line of a journal."""
+    try:
+        return parse_json_options(_JournalHeader, line.decode(), name, _DELETE_JOURNAL)
+    except (ConfigError, UnicodeDecodeError) as error:
+        raise ModelError(
+            f"'{name}' is damaged, or was made by an older version of enteron", _DELETE_JOURNAL
+        ) from error
+
+
+def _is_hex(text: str) -> bool:
+    return set(text) <= set("0123456789abcdef")
+
+
+# ---- the stamps beside a store
+
+
+class _StampsFile(Options):
+    """`<name>.stamps`: stamps of the files whose content was compared with a store."""
+
+    content: str
+    """Hash of that content."""
+    stamps: tuple[str, ...]
+    """A token for every file; empty where its stamp is not reliable."""
+
+
+def read_stamps(path: Path, content: StudyContent) -> list[str]:
+    """Tokens of the files that were last compared with the store; empty where unknown."""
+    unknown = [""] * len(content.digests)
+    try:
+        text = _stamps_path(path).read_text(encoding="utf-8")
+        stored = parse_json_options(_StampsFile, text, _stamps_path(path).name, "delete it")
+    except (OSError, UnicodeDecodeError, ConfigError):
+        return unknown  # then every file is read again
+    if stored.content != content.hash or len(stored.stamps) != len(unknown):
+        return unknown
+    return list(stored.stamps)
+
+
+def write_stamps(path: Path, content: StudyContent, stamps: Sequence[str]) -> None:
+    """Note that files with these stamps have this content."""
+    if content.hash is not None:
+        stored = _StampsFile(content=content.hash, stamps=tuple(stamps))
+        write_text(_stamps_path(path), stored.model_dump_json() + "\n")
+
+
+def _stamps_path(path: Path) -> Path:
+    return path.with_name(path.name + ".stamps")
 
 
 def _journal_path(path: Path) -> Path:
@@ -469,6 +728,12 @@ def _sync(file: IO[bytes]) -> None:
     """Make sure that the content is on the disk."""
     file.flush()
     os.fsync(file.fileno())
+
+
+def _forget(file: IO[bytes]) -> None:
+    """Drop a synced file from memory, so that reading it again asks the disk."""
+    if hasattr(os, "posix_fadvise"):
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def _sync_folder(folder: Path) -> None:

@@ -5,7 +5,7 @@ a table. `summarise` turns it into the dictionary that `enteron evaluate --json`
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from statistics import median
@@ -25,6 +25,7 @@ from enteron.metrics.honest import (
     detect_by_tiou,
     region_borders,
 )
+from enteron.metrics.intervals import Interval
 from enteron.metrics.official import TemporalScore, flatten, merge_touching, temporal_scores
 from enteron.options import Options
 from enteron.types import Annotation, Unit
@@ -32,19 +33,15 @@ from enteron.types import Annotation, Unit
 if TYPE_CHECKING:
     import polars as pl
 
-NOMINAL_RATE = 2.0
-"""Frames per second where unknown: capsules record 2 to 6; neither Galar nor the official file
-says which."""
-
-Interval = tuple[float, float]
-RateSource = Literal["option", "reading", "assumed"]
+RateSource = Literal["option", "reading"]
 
 
 class EvaluationOptions(Options):
     """How to evaluate."""
 
     rate: float | None = None
-    """Frames (or rows) per second, in the unit of the events. None: the reading's, or nominal."""
+    """Frames (or rows) per second, in the unit of the events. None: the reading's, where it states
+    one; without either there are no hours, and false alarms are counted per study."""
 
     resamples: int = 2000
     """Bootstrap resamples of the set of studies."""
@@ -72,6 +69,20 @@ class StudyBootstrap:
         defined = ~np.isnan(values)
         return self.ratio(np.where(defined, values, 0.0), defined)
 
+    def interval(
+        self, statistic: Callable[[NDArray[np.int64]], NDArray[np.float64]]
+    ) -> Interval | None:
+        """Interval of any statistic; None for a single study, or where it is never defined.
+
+        `statistic` takes (resamples, studies) how often each study was drawn, and returns
+        (resamples,) values, NaN where it is not defined.
+        """
+        if self.studies < 2:
+            return None
+        times_drawn = np.stack([np.bincount(row, minlength=self.studies) for row in self._drawn])
+        values = statistic(times_drawn)
+        return self._quantiles(values)
+
     def ratio(
         self, numerator: NDArray[np.generic], denominator: NDArray[np.generic]
     ) -> Interval | None:
@@ -80,11 +91,45 @@ class StudyBootstrap:
             return None
         denominators = denominator[self._drawn].sum(axis=1, dtype=np.float64)
         numerators = numerator[self._drawn].sum(axis=1, dtype=np.float64)
-        ratios = numerators[denominators > 0] / denominators[denominators > 0]
-        if ratios.size == 0:
+        return self._quantiles(
+            np.where(denominators > 0, numerators / np.maximum(denominators, 1e-300), np.nan)
+        )
+
+    def ratio_difference(
+        self,
+        numerator_a: NDArray[np.generic],
+        denominator_a: NDArray[np.generic],
+        numerator_b: NDArray[np.generic],
+        denominator_b: NDArray[np.generic],
+    ) -> Interval | None:
+        """Interval of B's ratio minus A's, both on the same resampled studies."""
+        table = np.column_stack([numerator_a, denominator_a, numerator_b, denominator_b])
+
+        def difference(sums: NDArray[np.float64]) -> NDArray[np.float64]:
+            top_a, bottom_a, top_b, bottom_b = np.moveaxis(sums, -1, 0)
+            defined = (bottom_a > 0) & (bottom_b > 0)
+            gap = top_b / np.where(defined, bottom_b, 1) - top_a / np.where(defined, bottom_a, 1)
+            return np.where(defined, gap, np.nan)
+
+        return self.statistic(table.astype(np.float64), difference)
+
+    def statistic(
+        self,
+        table: NDArray[np.float64],
+        function: Callable[[NDArray[np.float64]], NDArray[np.float64]],
+    ) -> Interval | None:
+        """Interval of a function of sums over studies; `table` is (studies, columns)."""
+        if self.studies < 2:
+            return None
+        return self._quantiles(function(table[self._drawn].sum(axis=1)))
+
+    def _quantiles(self, values: NDArray[np.float64]) -> Interval | None:
+        """The interval of resampled values, where they are defined."""
+        defined = values[~np.isnan(values)]
+        if defined.size == 0:
             return None
         tail = (1 - self.level) / 2
-        low, high = np.quantile(ratios, (tail, 1 - tail))
+        low, high = np.quantile(defined, (tail, 1 - tail))
         return float(low), float(high)
 
 
@@ -101,7 +146,8 @@ class DetectionFigures:
     correct: int  # predicted events that match a true one
     recall: float | None
     precision: float | None
-    false_alarms_per_hour: float | None
+    false_alarms_per_study: float
+    false_alarms_per_hour: float | None  # over the studies of known recording time
 
     @property
     def false_alarms(self) -> int:
@@ -139,10 +185,9 @@ class Evaluation:
     overlap: Detection  # by any overlap
     tiou: Detection  # one to one, at a tIoU of 0.5
     borders: Borders
-    hours: NDArray[np.float64]  # (studies,) length of the truth
-    rates: NDArray[np.float64]  # (studies,) frames (or rows) per second
-    rate_source: RateSource
-    assumed_rates: int  # studies whose rate is the nominal one, since no other is known
+    rates: NDArray[np.float64]  # (studies,) frames (or rows) per second; NaN: unknown
+    lengths: NDArray[np.float64]  # (studies,) frames (or rows) that the truth spans
+    rate_source: RateSource | None  # None: no study's rate is known
     truth_events: NDArray[np.int64]  # (studies,) events as the files list them
     predicted_events: NDArray[np.int64]
     bootstrap: StudyBootstrap
@@ -179,6 +224,11 @@ class Evaluation:
         return _detection_figures(self.overlap, self.hours)
 
     @property
+    def hours(self) -> NDArray[np.float64]:
+        """(studies,) recording time of the truth; NaN where the frame rate is unknown."""
+        return self.lengths / self.rates / 3600
+
+    @property
     def findings_tiou(self) -> DetectionFigures:
         """The nine findings, detected one to one with a tIoU of at least 0.5."""
         return _detection_figures(self.tiou, self.hours)
@@ -189,28 +239,35 @@ class Evaluation:
         return _onset_figures(self.borders)
 
     @property
-    def rate(self) -> float:
-        """Frames (or rows) per second; the average over time where studies differ."""
-        if self.hours.any() and (self.rates != self.rates[0]).any():
-            return float((self.rates * self.hours).sum() / self.hours.sum())
-        return float(self.rates[0])
+    def timed(self) -> int:
+        """Number of studies whose recording time is known."""
+        return int((~np.isnan(self.rates)).sum())
 
     @property
-    def rate_assumed(self) -> bool:
-        """Whether the frame rate of at least one study is the nominal one."""
-        return self.assumed_rates > 0
+    def rate(self) -> float | None:
+        """Frames (or rows) per second, on average over time; None where no study's is known."""
+        if not self.timed:
+            return None
+        known = ~np.isnan(self.rates)
+        rates, hours = self.rates[known], self.hours[known]
+        return float((rates * hours).sum() / hours.sum()) if hours.any() else float(rates[0])
 
     @property
     def rate_note(self) -> str:
         """The hours that false alarms are counted over, and where their frame rate is from."""
-        average = " on average" if (self.rates != self.rates[0]).any() else ""
-        source = {"option": "as given", "reading": "from the reading", "assumed": "assumed"}
-        note = source[self.rate_source]
-        if 0 < self.assumed_rates < len(self.studies):
-            note += f" for {self.assumed_rates} of {len(self.studies)} studies"
-        return (
-            f"{self.hours.sum():.1f} hours at {self.rate:.4g} {self.unit_name}/s{average} ({note})"
+        if self.rate is None:
+            return "The frame rate is unknown, so there are no rates per hour"
+        known = self.rates[~np.isnan(self.rates)]
+        average = " on average" if (known != known[0]).any() else ""
+        source = {"option": "as given", "reading": "from the reading", None: ""}[self.rate_source]
+        note = (
+            f"{np.nansum(self.hours):.1f} hours at {self.rate:.4g} {self.unit_name}/s{average} "
+            f"({source})"
         )
+        if self.timed < len(self.studies):
+            note += f"; the rate of {len(self.studies) - self.timed} of {len(self.studies)} "
+            note += "studies is unknown, and they do not count in rates per hour"
+        return note
 
     @property
     def unit_name(self) -> str:
@@ -238,6 +295,7 @@ class Evaluation:
                 "correct": figures.correct,
                 "recall": figures.recall,
                 "precision": figures.precision,
+                "false_alarms_per_study": figures.false_alarms_per_study,
                 "false_alarms_per_hour": figures.false_alarms_per_hour,
             }
             for score, empty, merged in zip(self.official, self.empty, self.merged, strict=True):
@@ -289,6 +347,8 @@ def _detection_figures(
             detection.correct,
         )
     )
+    false_alarms = detection.false_alarms[rows][:, columns].sum(axis=1)
+    known = ~np.isnan(hours[rows])
     return DetectionFigures(
         true_events,
         detected,
@@ -296,7 +356,8 @@ def _detection_figures(
         correct,
         recall=_ratio(detected, true_events),
         precision=_ratio(correct, predicted),
-        false_alarms_per_hour=_ratio(predicted - correct, float(hours[rows].sum())),
+        false_alarms_per_study=float(false_alarms.mean()),
+        false_alarms_per_hour=_ratio(false_alarms[known].sum(), float(hours[rows][known].sum())),
     )
 
 
@@ -338,7 +399,7 @@ def evaluate(
     """Compare predicted events with true ones, study by study; both count in the same unit.
 
     `rates` are the frames per second of studies whose readings state them. `options.rate` replaces
-    them; studies without either count at the nominal rate.
+    them; studies without either have no hours.
     """
     options = options or EvaluationOptions()
     pairs = _paired(truth, prediction, only_predicted=options.only_predicted)
@@ -355,13 +416,13 @@ def evaluate(
         )
     lengths = np.array([t.extent[1] - t.extent[0] for t, _ in pairs], dtype=np.float64)
     studies = tuple(t.study for t, _ in pairs)
+    rate_source: RateSource | None = "option"
     if options.rate is not None:
-        rate_source: RateSource = "option"
         rates = dict.fromkeys(studies, options.rate)
     else:
         rates = rates or {}
-        rate_source = "reading" if all(study in rates for study in studies) else "assumed"
-    study_rates = np.array([rates.get(study, NOMINAL_RATE) for study in studies])
+        rate_source = "reading" if any(study in rates for study in studies) else None
+    study_rates = np.array([rates.get(study, np.nan) for study in studies], dtype=np.float64)
     return Evaluation(
         studies=studies,
         unit=str(pairs[0][0].unit),
@@ -372,10 +433,9 @@ def evaluate(
         overlap=detect_by_overlap(merged_true, merged_predicted, count),
         tiou=detect_by_tiou(merged_true, merged_predicted, count),
         borders=region_borders(true, predicted, count),
-        hours=lengths / study_rates / 3600,
         rates=study_rates,
+        lengths=lengths,
         rate_source=rate_source,
-        assumed_rates=sum(study not in rates for study in studies),
         truth_events=np.array([len(t.segments) for t, _ in pairs]),
         predicted_events=np.array([len(p.segments) for _, p in pairs]),
         bootstrap=StudyBootstrap(count, options.resamples, seed=options.seed),
@@ -462,13 +522,23 @@ def _headline_tables(e: Evaluation) -> list[_Table]:
         ),
         _Table(
             f"Findings ({e.rate_note})",
-            ("", "recall", "precision", "false alarms / h", "detected", "of", "predicted"),
+            (
+                "",
+                "recall",
+                "precision",
+                "false alarms / study",
+                "/ h",
+                "detected",
+                "of",
+                "predicted",
+            ),
             [
                 (
                     name,
                     _shown(f.recall),
                     _shown(f.precision),
-                    _shown(f.false_alarms_per_hour),
+                    _shown(f.false_alarms_per_study, 2),
+                    _shown(f.false_alarms_per_hour, 2),
                     *(str(count) for count in (f.detected, f.true_events, f.predicted)),
                 )
                 for name, f in findings
@@ -541,9 +611,9 @@ def summarise(evaluation: Evaluation) -> Figures:
         "findings": {
             **_detection_summary(e, e.overlap),
             "tiou_0.5": _detection_summary(e, e.tiou),
-            "hours": float(e.hours.sum()),
+            "hours": float(np.nansum(e.hours)) if e.timed else None,
             "rate": e.rate,
-            "rate_assumed": e.rate_assumed,
+            "timed_studies": e.timed,
         },
         "boundaries": {
             **_onset_summary(e.region_onsets),
@@ -595,9 +665,11 @@ def _detection_summary(e: Evaluation, detection: Detection) -> Figures:
             detection.false_alarms,
         )
     )
+    known = ~np.isnan(e.hours)
     return {
         "recall": figures.recall,
         "precision": figures.precision,
+        "false_alarms_per_study": figures.false_alarms_per_study,
         "false_alarms_per_hour": figures.false_alarms_per_hour,
         "truths": figures.true_events,
         "found": figures.detected,
@@ -606,7 +678,10 @@ def _detection_summary(e: Evaluation, detection: Detection) -> Figures:
         "intervals": {
             "recall": e.bootstrap.ratio(detected, true_events),
             "precision": e.bootstrap.ratio(correct, predicted),
-            "false_alarms_per_hour": e.bootstrap.ratio(false_alarms, e.hours),
+            "false_alarms_per_study": e.bootstrap.mean(false_alarms.astype(np.float64)),
+            "false_alarms_per_hour": e.bootstrap.ratio(
+                np.where(known, false_alarms, 0), np.where(known, e.hours, 0.0)
+            ),
         },
     }
 
@@ -630,7 +705,7 @@ def _study_summary(e: Evaluation, row: int) -> Figures:
         "present_merged": {_key(s): _number(s.present_studies[row]) for s in e.merged},
         "truth_events": int(e.truth_events[row]),
         "predicted_events": int(e.predicted_events[row]),
-        "hours": float(e.hours[row]),
+        "hours": _number(float(e.hours[row])),
         "findings": {
             "truths": findings.true_events,
             "found": findings.detected,
@@ -659,5 +734,6 @@ def _label_summary(e: Evaluation, column: int) -> Figures:
         "right": figures.correct,
         "recall": figures.recall,
         "precision": figures.precision,
+        "false_alarms_per_study": figures.false_alarms_per_study,
         "false_alarms_per_hour": figures.false_alarms_per_hour,
     }

@@ -5,21 +5,18 @@ it: the representative of an event, or a frame of a ranked list. Overlap does no
 recall by overlap can be bought with long events.
 
 Everything about a threshold follows from two arrays (`LesionDetection`): the highest confidence
-among the events that show a lesion, and whether an event shows one. FROC curves, operating points
-and the loss curves of `enteron.fitting.guarantee` are counts of these.
+among the events that show a lesion, and whether an event shows one. `froc.py` counts them.
 
 Rates per hour use real recording times only. Where no study has them there is no rate per hour.
 """
 
-from bisect import bisect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import Field
-from scipy.special import ndtri
 
 from enteron.errors import EnteronError, UnitError
 from enteron.labels import COLUMN, FINDINGS, LABELS
@@ -28,15 +25,6 @@ from enteron.options import Options
 from enteron.types import STORED_EVERY, Annotation, Event, Scores, Unit
 
 Interval = tuple[float, float]
-
-BLEEDING: Final = ("active bleeding", "blood", "hematin")
-"""The findings behind the question "is there any bleeding in this study"."""
-
-TOP_FRAMES: Final = (10, 30, 100, 300)
-"""Lengths of ranked lists that are reported; commercial readers show a "top 100"."""
-
-FALSE_EVENT_RATES: Final = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
-"""False events per study at which FROC curves are summarised."""
 
 _FIRST_FINDING: Final = len(LABELS) - len(FINDINGS)  # findings are the last columns
 
@@ -47,8 +35,8 @@ class LesionOptions(Options):
     gap_seconds: float = Field(default=10.0, ge=0)
     """Runs of a finding at most this far apart are one lesion, where recording times are known.
 
-    The small intestine contracts 8 to 12 times a minute, so a contraction hides a lesion for 5 to
-    8 s. Ten seconds join what one contraction parts."""
+    Commonly cited rates of contraction of the small intestine are 8 to 12 a minute, which we take
+    as given: one contraction hides a lesion for 5 to 8 s, and ten seconds join what it parts."""
 
     gap_frames: int = Field(default=20, ge=0)
     """The same in original frames, where times are unknown: ten seconds at two frames a second, the
@@ -64,9 +52,9 @@ class ReadingSpeed(Options):
     """How fast a physician looks at what is shown."""
 
     frames_per_second: float = Field(default=10.0, gt=0)
-    """Video. The ESGE technical review of small-bowel capsule endoscopy (Rondonotti et al.,
-    Endoscopy 2018) recommends at most 10 frames a second in single view; McAlindon et al. (Annals
-    of Translational Medicine 2016) put the maximum at 15."""
+    """Video. Ten frames a second in single view is a commonly cited upper limit (usually with the
+    ESGE technical review of small-bowel capsule endoscopy of 2018, which we could not check);
+    McAlindon et al. (Annals of Translational Medicine 2016) put the maximum at 15."""
 
     seconds_per_still: float = Field(default=1.5, gt=0)
     """Single pictures. Our assumption, between 1 and 2 s: we know of no measurement for ranked
@@ -156,7 +144,7 @@ def lesions_of(
         recordings = [Recording.from_annotation(annotation) for annotation in truth]
     studies = _names(truth)
     unit = _common_unit(truth)
-    _require_same_studies(studies, _names(recordings), "the recordings")
+    require_same_studies(studies, _names(recordings), "the recordings")
     for annotation, recording in zip(truth, recordings, strict=True):
         annotation.require_unit(recording.unit)
     spans = flatten(annotation.segments for annotation in truth)
@@ -359,8 +347,8 @@ def detect_lesions(
 ) -> LesionDetection:
     """Match shown events with lesions; all three list the same studies in the same order."""
     options = LesionOptions() if options is None else options
-    _require_same_studies(lesions.studies, events.studies, "the events")
-    _require_same_studies(lesions.studies, _names(recordings), "the recordings")
+    require_same_studies(lesions.studies, events.studies, "the events")
+    require_same_studies(lesions.studies, _names(recordings), "the recordings")
     for unit in (events.unit, *(recording.unit for recording in recordings)):
         if unit is not lesions.unit:
             raise UnitError(
@@ -376,14 +364,14 @@ def detect_lesions(
         lesions,
         events,
         tuple(recordings),
-        _best_inside(
+        best_inside(
             lesion_group, lesions.start, lesions.stop, event_group, events.frame, events.confidence
         ),
         _is_inside(event_group, events.frame, lesion_group, lesions.start, lesions.stop),
     )
 
 
-def _best_inside(
+def best_inside(
     group: NDArray[np.int64],
     start: NDArray[np.int64],
     stop: NDArray[np.int64],
@@ -421,409 +409,11 @@ def _is_inside(
     return started > stopped
 
 
-@dataclass(frozen=True)
-class Froc:
-    """Lesion recall against false events, for thresholds from high to low."""
-
-    thresholds: NDArray[np.float64]  # (points,) falling; the first is inf: nothing is shown
-    recall: NDArray[np.float64]  # share of all lesions, rising; NaN when there is no lesion
-    false_per_study: NDArray[np.float64]  # rising
-    false_per_hour: NDArray[np.float64] | None  # over studies of known time; None: no such study
-    lesions: int
-
-    def point_within(self, false_per_study: float) -> int:
-        """The last point with at most so many false events per study."""
-        return int(np.searchsorted(self.false_per_study, false_per_study, side="right")) - 1
-
-    def recall_at(self, false_per_study: float) -> float:
-        """The highest recall with at most so many false events per study."""
-        return float(self.recall[self.point_within(false_per_study)])
-
-
-def froc(detection: LesionDetection, finding: str | None = None) -> Froc:
-    """The FROC curve over all findings or of one, with one point per distinct confidence."""
-    lesion_chosen = _chosen(detection.lesions.finding, finding)
-    event_chosen = _chosen(detection.events.finding, finding)
-    confidence = detection.events.confidence[event_chosen]
-    thresholds = np.append(np.inf, np.unique(confidence)[::-1])
-    detected_at = detection.detected_at[lesion_chosen]
-    found = _at_least(detected_at, thresholds)
-    is_false = event_chosen & ~detection.is_true
-    false = _at_least(detection.events.confidence[is_false], thresholds)
-    hours = detection.hours
-    timed = ~np.isnan(hours)
-    false_per_hour = None
-    if timed.any():
-        is_false &= timed[detection.events.study]
-        false_timed = _at_least(detection.events.confidence[is_false], thresholds)
-        false_per_hour = false_timed / hours[timed].sum()
-    recall = found / detected_at.size if detected_at.size else np.full(thresholds.size, np.nan)
-    studies = len(detection.lesions.studies)
-    return Froc(thresholds, recall, false / studies, false_per_hour, detected_at.size)
-
-
-def _chosen(findings: NDArray[np.int64], finding: str | None) -> NDArray[np.bool_]:
+def of_finding(findings: NDArray[np.int64], finding: str | None) -> NDArray[np.bool_]:
+    """Which entries are of this finding; all where it is None."""
     if finding is None:
         return np.ones(findings.size, dtype=bool)
     return findings == FINDINGS.index(finding)
-
-
-def _at_least(values: NDArray[np.float64], thresholds: NDArray[np.float64]) -> NDArray[np.int64]:
-    """For each threshold, how many values reach it."""
-    return values.size - np.searchsorted(np.sort(values), thresholds, side="left")
-
-
-class StudyIntervals(Protocol):
-    """Intervals over studies: `enteron.metrics.evaluation.StudyBootstrap`, or one like it.
-
-    Its resamples are the same for every figure, so that differences between figures are paired.
-    """
-
-    def mean(self, values: NDArray[np.floating]) -> Interval | None: ...
-
-    def ratio(
-        self, numerator: NDArray[np.generic], denominator: NDArray[np.generic]
-    ) -> Interval | None: ...
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A figure and its interval over studies. None: undefined, or no spread."""
-
-    value: float | None
-    interval: Interval | None = None
-
-
-@dataclass(frozen=True)
-class LesionFigures:
-    """Lesions and events over all studies at one threshold."""
-
-    lesions: int
-    found: int
-    events: int
-    false_events: int
-    recall: Estimate
-    precision: Estimate
-    false_per_study: Estimate
-    false_per_hour: Estimate | None  # None: no study has a real recording time
-
-
-@dataclass(frozen=True)
-class StudyFigures:
-    """The same for one study, with what it takes to read what is shown."""
-
-    study: str
-    lesions: int
-    found: int
-    events: int
-    false_events: int
-    flagged_share: float  # share of the recording under a shown event
-    still_seconds: float  # to look at one picture per event
-    clip_seconds: float  # to watch every flagged original frame as video
-    hours: float | None  # real recording time
-
-    @property
-    def recall(self) -> float | None:
-        return self.found / self.lesions if self.lesions else None
-
-
-@dataclass(frozen=True)
-class OperatingPoint:
-    """Everything about one threshold of confidence."""
-
-    threshold: float
-    overall: LesionFigures
-    findings: dict[str, LesionFigures]
-    studies: tuple[StudyFigures, ...]
-    flagged_share: Estimate  # mean over studies, as are the next two
-    still_seconds: Estimate
-    clip_seconds: Estimate
-
-
-def operating_point(
-    detection: LesionDetection,
-    threshold: float,
-    intervals: StudyIntervals | None = None,
-    speed: ReadingSpeed | None = None,
-) -> OperatingPoint:
-    """Figures at one threshold: over all findings, per finding, per study."""
-    speed = ReadingSpeed() if speed is None else speed
-    counts = detection.counts(threshold)
-    hours = detection.hours
-    flagged = detection.flagged_frames(threshold)
-    frames = np.array([recording.frames for recording in detection.recordings])
-    original = np.array([recording.original_frames for recording in detection.recordings])
-    share = np.minimum(flagged / np.maximum(frames, 1), 1.0)
-    stills = counts.events.sum(axis=1) * speed.seconds_per_still
-    clips = flagged * original / speed.frames_per_second
-    return OperatingPoint(
-        threshold,
-        _figures(counts, FINDINGS, hours, intervals),
-        {finding: _figures(counts, (finding,), hours, intervals) for finding in FINDINGS},
-        tuple(
-            StudyFigures(
-                study,
-                int(counts.lesions[row].sum()),
-                int(counts.found[row].sum()),
-                int(counts.events[row].sum()),
-                int(counts.false_events[row].sum()),
-                float(share[row]),
-                float(stills[row]),
-                float(clips[row]),
-                None if np.isnan(hours[row]) else float(hours[row]),
-            )
-            for row, study in enumerate(detection.lesions.studies)
-        ),
-        _mean(share, intervals),
-        _mean(stills, intervals),
-        _mean(clips, intervals),
-    )
-
-
-def _figures(
-    counts: LesionCounts,
-    findings: Sequence[str],
-    hours: NDArray[np.float64],
-    intervals: StudyIntervals | None,
-) -> LesionFigures:
-    columns = [FINDINGS.index(finding) for finding in findings]
-    lesions, found, events, false = (
-        table[:, columns].sum(axis=1)
-        for table in (counts.lesions, counts.found, counts.events, counts.false_events)
-    )
-    timed = ~np.isnan(hours)
-    per_hour = None
-    if timed.any():
-        known_hours = np.where(timed, hours, 0.0)
-        per_hour = _ratio(np.where(timed, false, 0), known_hours, intervals)
-    return LesionFigures(
-        int(lesions.sum()),
-        int(found.sum()),
-        int(events.sum()),
-        int(false.sum()),
-        _ratio(found, lesions, intervals),
-        _ratio(events - false, events, intervals),
-        _mean(false.astype(np.float64), intervals),
-        per_hour,
-    )
-
-
-def _ratio(
-    above: NDArray[np.generic], below: NDArray[np.generic], intervals: StudyIntervals | None
-) -> Estimate:
-    total = float(below.sum(dtype=np.float64))
-    if total == 0:
-        return Estimate(None)
-    value = float(above.sum(dtype=np.float64)) / total
-    return Estimate(value, None if intervals is None else intervals.ratio(above, below))
-
-
-def _mean(values: NDArray[np.float64], intervals: StudyIntervals | None) -> Estimate:
-    if np.isnan(values).all():
-        return Estimate(None)
-    interval = None if intervals is None else intervals.mean(values)
-    return Estimate(float(np.nanmean(values)), interval)
-
-
-@dataclass(frozen=True)
-class FrocPoint:
-    """The best operating point within so many false events per study."""
-
-    allowed: float  # false events per study
-    threshold: float  # inf: even the most confident event is too many
-    figures: LesionFigures
-
-
-def froc_points(
-    detection: LesionDetection,
-    rates: Sequence[float] = FALSE_EVENT_RATES,
-    intervals: StudyIntervals | None = None,
-    finding: str | None = None,
-) -> tuple[FrocPoint, ...]:
-    """Points of a FROC curve with intervals.
-
-    The threshold is chosen on all studies and held in the resamples, as it is held in use.
-    """
-    curve = froc(detection, finding)
-    findings = FINDINGS if finding is None else (finding,)
-    points: list[FrocPoint] = []
-    for rate in rates:
-        threshold = float(curve.thresholds[curve.point_within(rate)])
-        counts = detection.counts(threshold)
-        figures = _figures(counts, findings, detection.hours, intervals)
-        points.append(FrocPoint(rate, threshold, figures))
-    return tuple(points)
-
-
-@dataclass(frozen=True)
-class StudyDetection:
-    """Whether studies that have a finding are told from those that do not: counts of studies."""
-
-    name: str  # a finding, or a group of them
-    true_positives: int
-    false_negatives: int
-    false_positives: int
-    true_negatives: int
-    level: float = 0.95
-
-    @property
-    def sensitivity(self) -> Estimate:
-        return _proportion(
-            self.true_positives, self.true_positives + self.false_negatives, self.level
-        )
-
-    @property
-    def specificity(self) -> Estimate:
-        return _proportion(
-            self.true_negatives, self.true_negatives + self.false_positives, self.level
-        )
-
-
-def detect_studies(
-    detection: LesionDetection,
-    threshold: float,
-    groups: Mapping[str, Sequence[str]] | None = None,
-    level: float = 0.95,
-) -> tuple[StudyDetection, ...]:
-    """For each finding: do studies with a lesion have an event of it, wherever it lies?
-
-    `groups` adds questions about several findings at once, by default "bleeding" and "any finding".
-    Intervals are Wilson's: studies are independent, events within one are not.
-    """
-    if groups is None:
-        groups = {"bleeding": BLEEDING, "any finding": FINDINGS}
-    has_lesion = detection.lesions.counts() > 0
-    has_event = detection.events.counts(detection.events.confidence >= threshold) > 0
-    questions = {finding: (finding,) for finding in FINDINGS} | dict(groups)
-    answers: list[StudyDetection] = []
-    for name, findings in questions.items():
-        columns = [FINDINGS.index(finding) for finding in findings]
-        true, positive = has_lesion[:, columns].any(axis=1), has_event[:, columns].any(axis=1)
-        answers.append(
-            StudyDetection(
-                name,
-                int((true & positive).sum()),
-                int((true & ~positive).sum()),
-                int((~true & positive).sum()),
-                int((~true & ~positive).sum()),
-                level,
-            )
-        )
-    return tuple(answers)
-
-
-def _proportion(successes: int, trials: int, level: float) -> Estimate:
-    if trials == 0:
-        return Estimate(None)
-    return Estimate(successes / trials, wilson_interval(successes, trials, level))
-
-
-def wilson_interval(successes: float, trials: float, level: float = 0.95) -> Interval:
-    """Wilson's score interval of a proportion; (0, 1) without trials."""
-    if trials == 0:
-        return 0.0, 1.0
-    z = float(ndtri((1 + level) / 2))
-    share = successes / trials
-    centre = share + z * z / (2 * trials)
-    half = z * np.sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials))
-    scale = 1 + z * z / trials
-    return max(0.0, float((centre - half) / scale)), min(1.0, float((centre + half) / scale))
-
-
-def rank_frames(scores: Scores) -> NDArray[np.int64]:
-    """Frame numbers, the most suspicious first: by the highest probability of any finding.
-
-    Equal ones come in recording order.
-    """
-    suspicion = scores.values[:, _FIRST_FINDING:].max(axis=1)
-    return scores.axis.frames[np.argsort(-suspicion, kind="stable")]
-
-
-def fold_near_duplicates(
-    ranked: ArrayLike,
-    distance: int = 0,
-    source: ArrayLike | None = None,
-    most: int | None = None,
-) -> NDArray[np.int64]:
-    """A ranked list of frames without those that repeat one further up.
-
-    A frame is left out when a kept frame lies at most `distance` frames away, or (`source`: one
-    number per ranked frame) when a kept frame has the same source, as the frames of a stall that
-    look alike have. `most` ends the list early.
-    """
-    frames = np.asarray(ranked, dtype=np.int64)
-    # Without sources every frame is a source of its own.
-    sources = np.arange(frames.size) if source is None else np.asarray(source)
-    if sources.shape != frames.shape:
-        raise EnteronError(
-            f"{frames.size} ranked frames have {sources.size} sources",
-            "give one source per frame",
-        )
-    ranks: list[int] = []
-    by_number: list[int] = []  # the kept frames, ascending
-    seen: set[object] = set()  # their sources
-    for rank, (frame, origin) in enumerate(zip(frames.tolist(), sources.tolist(), strict=True)):
-        if len(ranks) == most:
-            break
-        place = bisect(by_number, frame)
-        near_before = place > 0 and frame - by_number[place - 1] <= distance
-        near_after = place < len(by_number) and by_number[place] - frame <= distance
-        if not (near_before or near_after or origin in seen):
-            by_number.insert(place, frame)
-            seen.add(origin)
-            ranks.append(rank)
-    return frames[ranks]
-
-
-@dataclass(frozen=True)
-class TopRecall:
-    """Lesions that the first N frames of each study's ranked list show."""
-
-    lesions: Lesions
-    first_rank: NDArray[np.int64]  # (lesions,) frames up to the first one in the lesion; 0: none
-    lengths: tuple[int, ...]  # of each study's list
-
-    def found(self, frames: int) -> NDArray[np.bool_]:
-        """(lesions,) whether one of the first `frames` frames lies in it."""
-        return (self.first_rank > 0) & (self.first_rank <= frames)
-
-    def recall(
-        self, frames: int, intervals: StudyIntervals | None = None, finding: str | None = None
-    ) -> Estimate:
-        """Share of lesions found, over all findings or of one."""
-        chosen = _chosen(self.lesions.finding, finding)
-        lesions = self.lesions.counts(chosen).sum(axis=1)
-        found = self.lesions.counts(chosen & self.found(frames)).sum(axis=1)
-        return _ratio(found, lesions, intervals)
-
-    def study_recall(self, frames: int) -> NDArray[np.float64]:
-        """(studies,) share of each study's lesions; NaN where it has none."""
-        lesions = self.lesions.counts().sum(axis=1)
-        found = self.lesions.counts(self.found(frames)).sum(axis=1)
-        return np.where(lesions > 0, found / np.maximum(lesions, 1), np.nan)
-
-    def reading_seconds(
-        self, frames: int, speed: ReadingSpeed | None = None
-    ) -> NDArray[np.float64]:
-        """(studies,) to look at the first `frames` frames as stills."""
-        speed = ReadingSpeed() if speed is None else speed
-        return np.minimum(self.lengths, frames) * speed.seconds_per_still
-
-
-def top_recall(lesions: Lesions, ranked: Mapping[str, ArrayLike]) -> TopRecall:
-    """Look for lesions in ranked lists of frames, most suspicious first, one list per study.
-
-    A frame shows every lesion that it lies in, whatever the finding. Fold near-duplicates first
-    (`fold_near_duplicates`), or one stall of the capsule fills the list.
-    """
-    _require_same_studies(lesions.studies, tuple(ranked), "the ranked lists")
-    lists = [np.asarray(frames, dtype=np.int64) for frames in ranked.values()]
-    study = np.repeat(np.arange(len(lists)), [frames.size for frames in lists])
-    rank = np.concatenate([np.arange(1.0, frames.size + 1) for frames in lists])
-    frames = np.concatenate(lists)
-    best = _best_inside(lesions.study, lesions.start, lesions.stop, study, frames, -rank)
-    first_rank = np.where(np.isinf(best), 0, -best).astype(np.int64)
-    return TopRecall(lesions, first_rank, tuple(frames.size for frames in lists))
 
 
 def _table(
@@ -850,7 +440,8 @@ def _common_unit(annotations: Sequence[Annotation]) -> Unit:
     return annotations[0].unit
 
 
-def _require_same_studies(expected: Sequence[str], names: Sequence[str], what: str) -> None:
+def require_same_studies(expected: Sequence[str], names: Sequence[str], what: str) -> None:
+    """Refuse other studies, or the same in another order."""
     if tuple(expected) != tuple(names):
         raise EnteronError(
             f"the truth has the studies {_short(expected)}, {what} have {_short(names)}",

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from enteron.errors import ConfigError, ModelError, shortened
-from enteron.files import failure_reason, json_text, read_json_table
+from enteron.errors import ConfigError, ModelError, shorten, shown
+from enteron.files import json_text, read_json_object
 from enteron.labels import LABELS, prompt
 from enteron.model import torchvision_operators
 from enteron.model.backbones import Backbone, make_differential
@@ -38,7 +38,6 @@ _TOKENIZER_FILES = (
     *TOKENIZER,
     *("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
 )
-_LARGEST_JSON = 1_000_000  # bytes of a configuration; published ones have some hundred
 
 _REQUIRED = {
     "vision_cfg": {"timm_model_name": str, "image_size": int},
@@ -134,15 +133,14 @@ def open_bundle(folder: Path) -> Bundle:
 
 
 def _read_json(bundle: Path, path: Path) -> dict[str, Any]:
-    try:
-        return read_json_table(_inside(bundle, path), _LARGEST_JSON)
-    except FileNotFoundError as error:
+    if not path.exists():
         raise ModelError(
             f"'{path.name}' is missing from the bundle",
             "copy it from the source of the weights",
-        ) from error
-    except (OSError, ValueError) as error:
-        raise ModelError(f"'{path.name}' {failure_reason(error)}", "copy it again") from error
+        )
+    return read_json_object(
+        _inside(bundle, path), "copy it again", source=f"'{path.name}'", error=ModelError
+    )
 
 
 def _inside(bundle: Path, path: Path) -> Path:
@@ -156,7 +154,7 @@ def _inside(bundle: Path, path: Path) -> Path:
         roots.append(root.parent.parent / "blobs")
     if not any(path.resolve().is_relative_to(allowed) for allowed in roots):
         raise ModelError(
-            f"{shortened(path.name)} of the bundle leads to a place outside of it",
+            f"{shown(path.name)} of the bundle leads to a place outside of it",
             "copy the file itself into the bundle, and name no other folders in its configuration",
         )
     return path
@@ -173,8 +171,7 @@ def _table(parent: dict[str, Any], key: str, file: str) -> dict[str, Any]:
 def _check_range(key: str, value: object, file: str, low: float, high: float) -> None:
     if not isinstance(value, int | float) or not low <= value <= high:
         raise ModelError(
-            f"'{file}' says {key} = {shortened(value)}, which is not a number from {low:g} to "
-            f"{high:g}",
+            f"'{file}' says {key} = {shown(value)}, which is not a number from {low:g} to {high:g}",
             "copy the file again from the source of the weights",
         )
 
@@ -182,7 +179,7 @@ def _check_range(key: str, value: object, file: str, low: float, high: float) ->
 def _check_value(key: str, value: object, expected: object) -> None:
     if value != expected:
         raise ModelError(
-            f"'{CONFIG}' says {key} = {shortened(value)} where BiomedCLIP has {expected!r}",
+            f"'{CONFIG}' says {key} = {shown(value)} where BiomedCLIP has {expected!r}",
             "give a bundle with BiomedCLIP's architecture",
         )
 
@@ -229,8 +226,7 @@ def _text_tower(folder: Path, name: str) -> dict[str, Any]:
     if name in _PUBLISHED_TOWERS:
         return _PUBLISHED_TOWERS[name]
     raise ModelError(
-        f"'{CONFIG}' names the text tower {shortened(Path(name).name)}, whose configuration is "
-        "missing",
+        f"'{CONFIG}' names the text tower {shown(Path(name).name)}, whose configuration is missing",
         "copy that tower's config.json into the bundle",
     )
 
@@ -251,7 +247,7 @@ def _checked_bert(config: dict[str, Any]) -> dict[str, Any]:
         _check_range(key, tower[key] if whole else None, "config.json", low, high)
     if tower["hidden_act"] not in ("gelu", "gelu_new", "relu", "silu"):
         raise ModelError(
-            f"'config.json' names the activation {shortened(tower['hidden_act'])}",
+            f"'config.json' names the activation {shown(tower['hidden_act'])}",
             "give the text tower's own config.json: BERT's activation is 'gelu'",
         )
     return tower
@@ -318,7 +314,7 @@ def _load_towers(bundle: Bundle) -> Any:
             clip = open_clip.CustomTextCLIP(FEATURES, vision, text)  # pyright: ignore[reportArgumentType]
         except Exception as error:  # open_clip, timm and transformers raise many kinds
             raise ModelError(
-                f"open_clip cannot build what '{CONFIG}' describes ({shortened(str(error), 200)})",
+                f"open_clip cannot build what '{CONFIG}' describes ({shorten(str(error), 200)})",
                 f"copy the file again from '{REPOSITORY}'",
             ) from error
     weights = read_weights(

@@ -5,7 +5,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from enteron.errors import ConfigError, shortened
+from enteron.errors import ConfigError, shown
 from enteron.model.preprocessing import Preprocessing
 from enteron.options import Options
 
@@ -55,7 +55,7 @@ def require_known_trunk(backbone: BackboneName, trunk: str) -> None:
     if trunk not in TRUNKS[backbone]:
         known = " or ".join(f"'{name}'" for name in TRUNKS[backbone])
         raise ConfigError(
-            f"the backbone '{backbone}' cannot have the trunk {shortened(trunk)}",
+            f"the backbone '{backbone}' cannot have the trunk {shown(trunk)}",
             f"use {known}: no other trunk is loaded, from the network or the disk",
         )
 

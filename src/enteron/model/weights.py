@@ -9,7 +9,6 @@ more than the file holds.
 import hashlib
 import math
 import os
-import stat
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,8 +19,8 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
-from enteron.errors import ModelError, shortened
-from enteron.files import failure_reason, parse_json_table
+from enteron.errors import ModelError, shown
+from enteron.files import WEIGHTS_LIMIT, decode_text, open_file, parse_json
 
 Weights = Mapping[str, torch.Tensor]
 
@@ -94,7 +93,7 @@ def _check_listed(
         found = listed[name]
         if found.shape != tuple(tensor.shape):
             raise ModelError(
-                f"'{name}' in '{file}' has shape {shortened(found.shape)} where "
+                f"'{name}' in '{file}' has shape {shown(found.shape)} where "
                 f"{tuple(tensor.shape)} is needed",
                 remedy,
             )
@@ -107,7 +106,7 @@ def _check_listed(
     unknown = next((n for n in listed if n not in expected and n not in unused), None)
     if unknown is not None:
         raise ModelError(
-            f"'{file}' has a tensor {shortened(unknown)} that the network does not use", remedy
+            f"'{file}' has a tensor {shown(unknown)} that the network does not use", remedy
         )
 
 
@@ -118,24 +117,25 @@ def _read_header(path: Path) -> dict[str, _Listed]:
     """The table at the start of a safetensors file, checked against the size of the file."""
     try:
         return _checked_header(path)
-    except (OSError, ValueError) as error:
-        reason = failure_reason(error)
+    except ValueError as error:
         raise ModelError(
-            f"'{path.name}' is not a complete safetensors file (its header {reason})",
+            f"'{path.name}' is not a complete safetensors file (its header {error})",
             "copy it again",
         ) from error
 
 
 def _checked_header(path: Path) -> dict[str, _Listed]:
-    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
-        status = os.fstat(file.fileno())
-        if not stat.S_ISREG(status.st_mode):
-            raise ValueError("does not lie in a regular file")
+    source = f"the header of '{path.name}'"
+    with open_file(path, WEIGHTS_LIMIT, "copy it again", error=ModelError) as file:
+        size = os.fstat(file.fileno()).st_size
         start = file.read(8)
         length = int.from_bytes(start, "little")
-        if len(start) < 8 or length > min(_LARGEST_HEADER, status.st_size - 8):
+        if len(start) < 8 or length > min(_LARGEST_HEADER, size - 8):
             raise ValueError("is longer than the file, or longer than any model needs")
-        table = parse_json_table(file.read(length).decode("utf-8"))
+        text = decode_text(file.read(length), source, "copy it again", error=ModelError)
+    table = parse_json(text, source, "copy it again", error=ModelError)
+    if not isinstance(table, dict):
+        raise ValueError("is not a table")  # noqa: TRY004
     metadata = table.pop(_METADATA, None)
     if metadata is not None and not isinstance(metadata, dict):
         raise ValueError("has metadata that are not a table")
@@ -152,26 +152,26 @@ def _checked_header(path: Path) -> dict[str, _Listed]:
         if begin != position:
             raise ValueError("lists tensors that overlap, or bytes that belong to none")
         position = end
-    if position != status.st_size - 8 - length:
+    if position != size - 8 - length:
         raise ValueError("does not fit the size of the file")
     return listed
 
 
 def _checked_entry(name: str, entry: object) -> tuple[_Listed, tuple[int, int]]:
     """A line of the header: type and shape, and where the numbers lie."""
-    shown = shortened(name)
+    shown_name = shown(name)
     if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
-        raise ValueError(f"does not say type, shape and place of {shown}")
+        raise ValueError(f"does not say type, shape and place of {shown_name}")
     dtype, shape, offsets = (entry[key] for key in ("dtype", "shape", "data_offsets"))
     if not isinstance(dtype, str) or dtype not in _TYPES:
-        raise ValueError(f"gives {shown} a type of numbers that enteron does not read")
+        raise ValueError(f"gives {shown_name} a type of numbers that enteron does not read")
     if not _are_counts(shape) or len(shape) > _MOST_DIMENSIONS:
-        raise ValueError(f"gives {shown} a shape that is none")
+        raise ValueError(f"gives {shown_name} a shape that is none")
     if not _are_counts(offsets) or len(offsets) != 2:
-        raise ValueError(f"gives {shown} a place that is none")
+        raise ValueError(f"gives {shown_name} a place that is none")
     size = math.prod(shape) * _TYPES[dtype].itemsize
     if offsets[1] - offsets[0] != size:
-        raise ValueError(f"gives {shown} more or fewer bytes than its shape has")
+        raise ValueError(f"gives {shown_name} more or fewer bytes than its shape has")
     return _Listed(_TYPES[dtype], tuple(shape)), (offsets[0], offsets[1])
 
 

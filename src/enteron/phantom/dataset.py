@@ -5,11 +5,14 @@ same bytes for any number of processes, a killed run can be resumed, and studies
 """
 
 import multiprocessing
+import multiprocessing.connection
 import os
 import re
+import threading
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
@@ -28,10 +31,20 @@ from enteron.datasets.galar import write_challenge_file, write_label_table, writ
 from enteron.datasets.label_table import LabelTable, truth_events
 from enteron.datasets.submission import write_submission
 from enteron.errors import EnteronError
-from enteron.files import write_json, write_text
+from enteron.files import (
+    RECORD_LIMIT,
+    make_folder,
+    read_json,
+    write_bytes,
+    write_json,
+    write_text,
+    writing,
+)
 from enteron.labels import COLUMN, FINDINGS, LABELS, LANDMARK_BETWEEN, LANDMARKS, REGIONS
+from enteron.locks import LOCK, folder_lock
 from enteron.options import Options
 from enteron.phantom.film import Film
+from enteron.phantom.motion import STALLED_SHARE
 from enteron.phantom.timeline import Timeline, TimelineOptions, draw_timeline, study_seed
 from enteron.phantom.trace import Bytes
 from enteron.priors import Priors, load_priors, priors_hash, priors_to_json
@@ -74,7 +87,7 @@ class PhantomOptions(Options):
     rarity: float = Field(default=1.0, ge=0, le=1000)
     """1 as rare as in the data, 0 every landmark and finding in every study, above 1 rarer."""
 
-    stalls: float = Field(default=0.5, ge=0, le=1)
+    stalls: float = Field(default=STALLED_SHARE, ge=0, le=1)
     """Share of frames in which the capsule hardly moves."""
 
     video: bool = False
@@ -192,14 +205,26 @@ def make_studies(
     Complete studies are left as they are, and stay in the listings even if they lie beyond.
     Without `priors` the packaged ones are used, without `workers` one process per core.
     """
+    if not root.exists():
+        make_folder(root)
+    with folder_lock(root) if root.is_dir() else nullcontext():
+        yield from _make_studies(root, studies, options, workers, priors)
+
+
+def _make_studies(
+    root: Path,
+    studies: int,
+    options: PhantomOptions,
+    workers: int | None,
+    priors: Priors | None,
+) -> Iterator[int]:
     priors = load_priors() if priors is None else priors
     plans = [StudyPlan(number, options, priors) for number in range(1, studies + 1)]
     _claim(root, options, priors)
     incomplete = [plan for plan in plans if not _completion_file(root, plan).exists()]
     for plan in incomplete:
-        (root / plan.folder).parent.mkdir(parents=True, exist_ok=True)
-        if not options.video:
-            (root / plan.folder).mkdir(exist_ok=True)
+        folder = root / plan.folder
+        make_folder(folder.parent if options.video else folder)
     by_number = {plan.number: plan for plan in incomplete}
     chunks_left = {plan.number: len(_chunks(plan.number, options)) for plan in incomplete}
     work = (chunk for plan in incomplete for chunk in _chunks(plan.number, options))
@@ -249,11 +274,10 @@ def _claim(root: Path, options: PhantomOptions, priors: Priors) -> None:
     if path.exists():
         _require_same(root, _read_manifest(path), options, record)
         return
-    if root.exists() and (not root.is_dir() or any(root.iterdir())):
+    if not root.is_dir() or any(path.name != LOCK for path in root.iterdir()):
         raise EnteronError(
             f"'{root.name}' exists and is not empty", "give a new or an empty folder"
         )
-    root.mkdir(parents=True, exist_ok=True)
     manifest = Manifest.model_validate(
         {"made by": f"enteron {version('enteron')}", "options": options, "priors": record}
     )
@@ -262,12 +286,12 @@ def _claim(root: Path, options: PhantomOptions, priors: Priors) -> None:
 
 
 def _read_manifest(path: Path) -> Manifest:
+    source, remedy = f"{MANIFEST} in '{path.parent.name}'", "give an empty folder"
+    table = read_json(path, remedy, source=source, limit=RECORD_LIMIT)
     try:
-        return Manifest.model_validate_json(path.read_bytes())
-    except (OSError, ValidationError) as error:
-        raise EnteronError(
-            f"{MANIFEST} in '{path.parent.name}' cannot be read", "give an empty folder"
-        ) from error
+        return Manifest.model_validate(table)
+    except ValidationError as error:
+        raise EnteronError(f"{source} cannot be read", remedy) from error
 
 
 def _require_same(
@@ -326,7 +350,9 @@ class _Drawing:
             data = encode_png(film.frame(row))
             # Not written atomically, which would take as long as drawing: a study counts as
             # complete only once its labels exist, and those are written last.
-            (folder / plan.image_name(int(plan.table.axis.frames[row]))).write_bytes(data)
+            path = folder / plan.image_name(int(plan.table.axis.frames[row]))
+            with writing(path):
+                path.write_bytes(data)
         return chunk
 
 
@@ -351,7 +377,7 @@ def _in_parallel(
             yield drawing.draw(chunk)
         return
     spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, mp_context=spawn) as pool:
+    with ProcessPoolExecutor(workers, mp_context=spawn, initializer=_end_with_parent) as pool:
         queued: deque[Future[_Chunk]] = deque()
         try:
             for chunk in chunks:
@@ -364,10 +390,22 @@ def _in_parallel(
             pool.shutdown(cancel_futures=True)
 
 
+def _end_with_parent() -> None:
+    """End this worker when its parent is killed: it would draw on without holding the lock."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        multiprocessing.connection.wait([parent.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=watch, name="enteron-parent", daemon=True).start()
+
+
 def write_video(path: Path, film: Film, metadata: StudyMetadata) -> None:
     """Write every frame in order; the file gets its name only once it is complete."""
     part = path.with_name(f".{path.name}")
-    with av.open(str(part), "w", format="mp4") as container:
+    with writing(path), av.open(str(part), "w", format="mp4") as container:
         container.metadata["comment"] = metadata.to_comment()
         stream = container.add_stream("libx264", rate=VIDEO_RATE, options=_VIDEO_QUALITY)
         assert isinstance(stream, VideoStream)
@@ -396,9 +434,9 @@ def _complete(root: Path, plan: StudyPlan) -> None:
         names = [plan.image_name(int(frame)) for frame in plan.table.axis.frames]
         write_challenge_file(_completion_file(root, plan), names)
         return
-    (root / "Labels").mkdir(exist_ok=True)
+    make_folder(root / "Labels")
     if plan.is_updated:
-        (root / UPDATED_FOLDER).mkdir(exist_ok=True)
+        make_folder(root / UPDATED_FOLDER)
         corrected = root / UPDATED_FOLDER / f"{plan.id}.csv"
         write_label_table(corrected, plan.table, technical=plan.is_technical)
     original = plan.uncorrected_table if plan.is_updated else plan.table
@@ -508,4 +546,4 @@ def contact_sheet(
 def save_sheet(path: Path, seed: int = 1) -> None:
     """Write the contact sheet as PNG."""
     packed = cv2.imencode(".png", cv2.cvtColor(contact_sheet(seed), cv2.COLOR_RGB2BGR))[1]
-    path.write_bytes(packed.tobytes())
+    write_bytes(path, packed.tobytes())

@@ -6,6 +6,7 @@ A `Film` draws the patient, the motion and the nuisances once; then any frame ca
 from dataclasses import dataclass
 from functools import cached_property
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
 
@@ -25,6 +26,7 @@ from enteron.phantom.landmarks import (
     colour_lips,
     colour_mouth,
     colour_z_line,
+    creased,
     landmark_rings,
     mouth_solids,
     puckered,
@@ -39,7 +41,7 @@ from enteron.phantom.lesions import (
     place_lesions,
     polyp,
 )
-from enteron.phantom.motion import Motion, camera_rotations, draw_motion
+from enteron.phantom.motion import STALLED_SHARE, Motion, camera_rotations, draw_motion
 from enteron.phantom.trace import (
     ABSORBED,
     F32,
@@ -47,6 +49,7 @@ from enteron.phantom.trace import (
     Array,
     Bytes,
     colour,
+    exposure_gain,
     illuminate,
     palette_table,
 )
@@ -55,6 +58,18 @@ from enteron.phantom.wall import REGION_LOOKS, Wall, build_wall
 from enteron.runs import runs_of
 
 _LANDMARK_TILT = 0.40  # radians at most: the camera looks towards a landmark
+
+# Automatic exposure. Real Olympus frames have a mean L* of 47 to 50 nearly all the time.
+_MEAN_SHADE = 0.52  # of the wall's palette, before anything covers it
+_MEAN_LUMINANCE, _MEAN_RED = 0.436, 0.645  # of the whole picture, 0 to 1
+_LUMINANCE = np.array([0.30, 0.59, 0.11])  # weights of red, green and blue
+
+# Colours of the mucosa differ between patients mostly in blue: orange, tan, pink and grey. These
+# are the three principal axes of the logarithms of red, green and blue over the medians of 30 real
+# videos, each times its deviation.
+_TINTS = np.array(
+    [[-0.022, 0.022, 0.177], [0.028, -0.023, 0.006], [0.016, 0.019, 0.0]]
+)
 
 
 @dataclass(frozen=True)
@@ -68,18 +83,19 @@ class Patient:
     fold: float  # factor on fold heights
     relief: float  # factor on villi
     vessels: float  # factor on haemoglobin of the wall
+    creases: int  # of a closed lumen
 
 
 def _draw_patient(rng: np.random.Generator) -> Patient:
-    warm, green = np.clip(rng.normal(0.03, 0.09), -0.14, 0.25), rng.normal(0, 0.04)
     return Patient(
-        tint=np.exp(np.array([0.03 + 0.02 * rng.normal(), green - 0.6 * warm, -2.0 * warm])),
-        pallor=float(np.clip(rng.normal(0, 0.5), -1, 1)),
+        tint=np.exp(np.clip(rng.standard_normal(3), -2.2, 2.2) @ _TINTS),
+        pallor=float(np.clip(rng.normal(0, 0.35), -1, 1)),
         dirtiness=float(rng.beta(1.5, 2.5)),
-        brightness=float(np.exp(rng.normal(0, 0.12))),
+        brightness=float(np.exp(rng.normal(0, 0.01))),
         fold=float(rng.uniform(0.8, 1.2)),
-        relief=float(rng.uniform(0.6, 1.2)),
+        relief=float(np.exp(np.clip(rng.normal(-0.2, 0.4), -1.2, 0.6))),
         vessels=float(rng.uniform(0.6, 1.3)),
+        creases=int(rng.integers(4, 9)),
     )
 
 
@@ -108,7 +124,7 @@ class Film:
         device: str,
         seed: int,
         frame_numbers: NDArray[np.int64] | None = None,
-        stalls: float = 0.5,
+        stalls: float = STALLED_SHARE,
     ) -> None:
         labels = np.ascontiguousarray(labels, dtype=np.bool_)
         if labels.ndim != 2 or labels.shape[1] != len(LABELS) or not len(labels):
@@ -189,9 +205,9 @@ class Film:
             self._walls[name] = build_wall(name, rng)
             stops = np.array(REGION_LOOKS[name].palette)
             # Each region of each patient has its own shade, wider than regions differ.
-            shift = np.exp(rng.normal(0, 0.05, 3) * [0.4, 1.0, 1.6])
+            shift = np.exp(rng.normal(0, 0.05, 3) * [0.3, 0.4, 1.2])
             grey = stops.mean(axis=1, keepdims=True)
-            stops = grey + (stops - grey) * (1 - 0.22 * self._patient.pallor + rng.normal(0, 0.06))
+            stops = grey + (stops - grey) * (1 - 0.12 * self._patient.pallor + rng.normal(0, 0.04))
             # Glare keeps more of the lamps' own colour.
             keep = np.array([1.0, 1.0, 0.8, 0.45])[:, None]
             stops = stops * (self._patient.tint * shift) ** keep
@@ -204,6 +220,7 @@ class Film:
         if mark is not None:
             rings += landmark_rings(mark, mark.ahead(float(motion.depth[i]), radius), radius)
         elif self._regions[i] != "mouth":
+            rings.append(self._collapse(i, radius))
             # A peristaltic wave comes towards the camera from a distance of 6.
             phase = float(motion.squeeze[i])
             ahead = (1 - phase % 1.0) * 6.0
@@ -223,6 +240,13 @@ class Film:
             float(motion.depth[i]),
             np.stack(rings) if rings else np.zeros((0, 2 + RING_ANGLES), F32),
         )
+
+    def _collapse(self, i: int, radius: float) -> Array:
+        """The wall that closes in front of the capsule, with creases that run into the closure."""
+        motion, looks = self.motion, REGION_LOOKS[self._regions[i]]
+        amount = float(np.clip(looks.collapse + 0.45 * motion.closure[i], 0.0, 0.96))
+        ahead = (1.55 + 0.45 * motion.ahead[i]) * radius
+        return ring(ahead, 1.5 * radius, creased(amount, self._patient.creases, motion.crease[i]))
 
     def _paint(self, view: View, i: int, mark: Landmark | None) -> Array:
         """Paint everything on the wall; returns (n, n) marks, 0 to 1, of where findings are."""
@@ -278,13 +302,13 @@ class Film:
         light, glint = np.empty_like(view.distance), np.empty_like(view.distance)
         picture = np.empty_like(view.point)
         lamp = np.array([0.05, -0.04, 0.0], F32)
-        mean = illuminate(
+        illuminate(
             camera.seen, camera.rays, view.pose.rotation, view.normal, view.distance, view.furrow,
             lamp, F32(0.5 * wall.look.wetness), light, glint,
         )  # fmt: skip
-        gain = 1.5 * patient.brightness * float(veil.exposure[i]) / (0.12 + mean**0.8)
+        gain = exposure_gain(camera.seen, light, F32(_MEAN_SHADE))
         hue = float(veil.hue[i])
-        clear, murky = np.array([0.72, 0.58, 0.22]), np.array([0.40, 0.36, 0.13])
+        clear, murky = np.array([0.62, 0.44, 0.18]), np.array([0.42, 0.38, 0.15])
         fog = np.append(
             clear * (1 - hue) + murky * hue, min(float(veil.fog[i]), 0.3 if labelled else 9)
         )
@@ -296,6 +320,12 @@ class Film:
             np.array(ABSORBED, F32), lamp_tone, fog.astype(F32), swirl, F32(gain), picture,
         )  # fmt: skip
         bubble(picture, float(veil.bubbles[i]), float(self.motion.activity[i]), marks)
+        # The recorder keeps the picture's mean brightness, whatever it shows; red counts once more,
+        # so that a lumen full of blood stays dark.
+        mean_colour = np.array(cv2.mean(picture, mask=camera.seen)[:3])
+        level = 0.5 * (mean_colour @ _LUMINANCE / _MEAN_LUMINANCE + mean_colour[0] / _MEAN_RED)
+        target = patient.brightness * float(veil.exposure[i])
+        picture *= F32(np.clip(target / (level + 1e-6), 0.5, 1.4))
         return defocus(picture, min(float(veil.blur[i]), 0.8 if labelled else 9.0))
 
     def _is_outside(self, i: int) -> bool:

@@ -40,6 +40,17 @@ def puckered(amount: float, petals: int, depth: float, phase: float) -> Array:
     return amount + depth * np.cos(petals * _ANGLES + phase)
 
 
+def creased(amount: float, count: int, shape: Array) -> Array:
+    """Amount of a collapse over the angles: round cushions with narrow creases between them.
+
+    shape (4,): numbers of deviation about 1 that change the creases' directions and depth.
+    """
+    warped = _ANGLES + 0.40 * np.sin(_ANGLES + 1.5 * shape[0]) + 0.5 * shape[1]
+    warped = warped + 0.22 * np.sin(2 * _ANGLES + 1.5 * shape[2])
+    crease = (1 - np.abs(np.sin(count * warped / 2))) ** 2
+    return amount * (1 - (0.30 + 0.12 * shape[3]) * crease)
+
+
 def landmark_rings(mark: Landmark, ahead: float, radius: float) -> list[Array]:
     """The narrowings that a landmark makes."""
     t = mark.traits

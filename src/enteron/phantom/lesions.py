@@ -20,18 +20,23 @@ from enteron.phantom.trace import F32, Array
 from enteron.phantom.wall import REGION_LOOKS, branching_lines, clouds, look_up, wrapped_blur
 from enteron.runs import runs_of
 
-# Apparent diameter, as a share of the view's: smallest and largest, drawn log-uniformly.
+# Apparent diameter, as a share of the view's: median, and deviation of its logarithm. Angiectasia,
+# erosion, erythema, lymphangioectasis and ulcer as Kvasir-Capsule's boxes have them (square root of
+# their area). Its polyp (0.83) and its blood (0.73) come from one video each: those here are
+# smaller and more varied. Nobody has boxes of active bleeding and hematin.
 _SIZE: dict[str, tuple[float, float]] = {
-    "active bleeding": (0.22, 0.50),
-    "angiectasia": (0.14, 0.31),
-    "blood": (0.32, 0.68),
-    "erosion": (0.13, 0.25),
-    "erythema": (0.18, 0.44),
-    "hematin": (0.26, 0.54),
-    "lymphangioectasis": (0.19, 0.42),
-    "polyp": (0.19, 0.50),
-    "ulcer": (0.18, 0.37),
+    "active bleeding": (0.34, 0.30),
+    "angiectasia": (0.185, 0.30),
+    "blood": (0.60, 0.35),
+    "erosion": (0.155, 0.30),
+    "erythema": (0.17, 0.25),
+    "hematin": (0.38, 0.30),
+    "lymphangioectasis": (0.225, 0.30),
+    "polyp": (0.45, 0.45),
+    "ulcer": (0.19, 0.22),
 }
+_LARGEST = 0.95
+_REACH = 0.85  # of the view's half-width: how far from its centre lesions lie at most
 
 _LIT = 1.7  # distance up to which a wall is lit well enough to recognise what is on it
 
@@ -83,7 +88,7 @@ def _in_view(
     distance = np.linalg.norm(seen, axis=1)
     angle = np.arccos(np.clip(seen[:, 2] / np.maximum(distance, 1e-6), -1, 1))
     near_enough = (distance > 0.25 * radius) & (distance < 2.6 * radius)
-    return (angle < 0.72 * half_view) & near_enough
+    return (angle < 0.90 * half_view) & near_enough
 
 
 def place_lesions(
@@ -98,15 +103,18 @@ def place_lesions(
             # A lesion depends on its own run alone: other labels do not move it.
             rng = np.random.default_rng([seed, 71, number, start])
             traits = rng.random(8)
-            strength = float(np.clip(rng.beta(3.5, 1.3), 0.35, 1.0))
-            small, large = _SIZE[label]
-            size = float(small * (large / small) ** rng.random())
+            strength = float(np.clip(rng.beta(2.8, 1.4), 0.3, 1.0))
+            median, deviation = _SIZE[label]
+            size = median * float(np.exp(deviation * np.clip(rng.standard_normal(), -2, 2)))
+            size = min(size, _LARGEST)
             frames = np.arange(start, stop)
             rotations = camera_rotations(motion, frames, tilt[frames])
             offset = 0
             while offset < len(frames):
                 i = start + offset
-                reach, angle = 0.55 * np.sqrt(rng.random()), rng.uniform(0, 2 * np.pi)
+                # A lesion that fills the view lies in its middle.
+                reach = (_REACH - 0.7 * size) * np.sqrt(rng.random())
+                angle = rng.uniform(0, 2 * np.pi)
                 aim = (float(reach * np.cos(angle)), float(reach * np.sin(angle)))
                 off_axis = reach * half_view
                 ray = np.array([np.sin(off_axis) * np.cos(angle), np.sin(off_axis) * np.sin(angle),
@@ -178,7 +186,7 @@ def find_patch(view: View, lesion: Lesion, depth: float) -> Patch:
     side = view.camera.side
     across = (np.arange(side) + 0.5) * 2 / side - 1
     rim = np.hypot(across[None, :], across[:, None])
-    apart = np.where((view.camera.seen > 0) & (rim < 0.8) & (view.distance < 6), apart, 1e3)
+    apart = np.where((view.camera.seen > 0) & (rim < 0.9) & (view.distance < 6), apart, 1e3)
     v, u = divmod(int(np.argmin(apart)), side)
     enough_pixels = 0.42 * np.pi * (lesion.size * side / 2) ** 2
     if apart[v, u] < 0.05 and view.distance[v, u] < _LIT:
@@ -296,7 +304,7 @@ def _erythema(canvas: Canvas) -> None:
     strength = canvas.lesion.strength
     inside = _step(canvas.reach(0.20), 1.25, 0.35)
     mottled = 0.85 + 0.30 * canvas.noise(clouds(), 120, 31)
-    canvas.redden((0.50 + 0.75 * strength) * inside * np.clip(mottled, 0.2, 1.5))
+    canvas.redden((0.28 + 0.42 * strength) * inside * np.clip(mottled, 0.2, 1.5))
 
 
 def _angiectasia(canvas: Canvas) -> None:
@@ -304,7 +312,7 @@ def _angiectasia(canvas: Canvas) -> None:
     inside = _step(canvas.reach(0.28), 1.15, 0.75)
     ferns = canvas.noise(_ferns(), 38 + 30 * t[1], 13)
     flat = 0.25 + 0.75 * t[2]  # from a mere net of vessels to a cherry-red spot
-    canvas.redden((0.7 + 0.9 * strength) * inside * (0.55 * flat + 1.0 * ferns))
+    canvas.redden((0.42 + 0.60 * strength) * inside * (0.55 * flat + 1.0 * ferns))
 
 
 def _erosion(canvas: Canvas) -> None:
@@ -316,7 +324,7 @@ def _erosion(canvas: Canvas) -> None:
         a, b = canvas.a - off * np.cos(angle), canvas.b - off * np.sin(angle)
         ragged = 1 + 0.20 * canvas.noise(clouds(), 90, 17.0 * k)
         reach = (np.sqrt(a * a + b * b) * ragged / size).astype(F32)
-        canvas.redden((0.35 + 0.65 * strength) * _step(reach, 2.0, 0.8))
+        canvas.redden((0.20 + 0.40 * strength) * _step(reach, 1.7, 0.8))
         pale = _mix((1.02, 0.90, 0.62), (1.10, 1.04, 0.94), t[3])
         canvas.add_cover(pale, (0.50 + 0.42 * strength) * _step(reach, 0.95, 0.45))
 
@@ -324,7 +332,7 @@ def _erosion(canvas: Canvas) -> None:
 def _ulcer(canvas: Canvas) -> None:
     t, strength = canvas.lesion.traits, canvas.lesion.strength
     reach = canvas.reach(0.16)
-    canvas.redden((0.40 + 0.80 * strength) * _step(reach, 1.5, 0.9))
+    canvas.redden((0.22 + 0.45 * strength) * _step(reach, 1.5, 0.9))
     rim = np.exp(-(((reach - 0.88) / 0.16) ** 2)).astype(F32)
     canvas.raise_wall(0.30 * rim - 0.20 * _step(reach, 0.8, 0.6))
     fibrin = _mix((0.98, 0.86, 0.56), (1.12, 1.08, 0.94), t[3])
@@ -461,8 +469,8 @@ def colour_polyp(view: View, lesion: Lesion, lobes: list[int]) -> Array:
 
     part = share.reshape(-1)[pixels]
     blood, furrow = view.blood.reshape(-1), view.furrow.reshape(-1)
-    redder = -0.05 + 0.40 * t[0] * lesion.strength
-    vessels = 0.45 * t[2] * noise(_ferns(), 1.0)
+    redder = -0.05 + 0.25 * t[0] * lesion.strength
+    vessels = 0.20 * t[2] * noise(_ferns(), 1.0)
     surface = redder + vessels + 0.12 * noise(clouds(), 1.0) + 0.05 * noise(clouds(), 5.0)
     blood[pixels] += part * (surface - blood[pixels])
     grain = 0.04 + 0.07 * noise(clouds(), 1.0) + (0.05 + 0.08 * t[3]) * noise(clouds(), 6.0)

@@ -17,8 +17,12 @@ Series = NDArray[np.float64]
 # Kinds of stretches: mean length in frames, activity per frame (median, deviation of the log).
 STALL, DRIFT, LIVELY = 0, 1, 2
 _MEAN_LENGTH = (70.0, 16.0, 12.0)
-_PACE = ((0.0006, 0.7), (0.030, 0.6), (0.125, 0.5))
-_JUMP_CHANCE = 0.22  # that a stretch begins with a jump
+_PACE = ((0.008, 0.6), (0.06, 0.6), (0.18, 0.5))
+_STUDY_PACE = 0.3  # deviation of the log of a study's own pace
+_JUMP_CHANCE = 0.12  # that a stretch begins with a jump
+STALLED_SHARE = 0.13
+"""Share of frames in which the capsule hardly moves, so that neighbours differ as real ones do."""
+
 _LONGEST_GAP = 25  # frames; after a longer gap the capsule is simply elsewhere
 
 
@@ -37,6 +41,9 @@ class Motion:
     bend: NDArray[np.float64]  # (n, 2) curvature of the axis
     squeeze: Series  # phase of the peristaltic wave, turns
     strength: Series  # of the wave, 0 to 1
+    closure: Series  # of the lumen in front of the capsule, deviation about 1
+    ahead: Series  # distance of that closure, deviation about 1
+    crease: NDArray[np.float64]  # (n, 4) shape of that closure, deviation about 1 each
 
 
 def wander(rng: np.random.Generator, position: Series, scale: float) -> Series:
@@ -95,6 +102,7 @@ def draw_motion(
     """The motion of a study. `regions` names the region of each frame, `frames` its number."""
     n = len(frames)
     kind, jump, pace = _stretches(rng, frames, stalls)
+    pace = pace * np.exp(_STUDY_PACE * rng.standard_normal())
     gap = np.ones(n)
     gap[1:] = np.minimum(np.diff(frames), _LONGEST_GAP)
     # Frames far apart differ more; while the capsule moves, only by the root of the gap.
@@ -122,4 +130,7 @@ def draw_motion(
         bend=0.055 * bend,
         squeeze=np.cumsum(step * 0.35) + rng.random(),
         strength=np.clip(0.55 + 0.35 * wander(rng, activity, 4.0), 0.0, 1.0),
+        closure=np.clip(wander(rng, activity, 2.5), -2, 2),
+        ahead=np.clip(wander(rng, activity, 2.0), -1.2, 2),
+        crease=np.clip(np.stack([wander(rng, activity, 3.0) for _ in range(4)], axis=1), -2, 2),
     )

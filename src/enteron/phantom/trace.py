@@ -306,7 +306,9 @@ def trace(
             w10, w11 = down * (one - across), down * across
             a, b = F32(fine[top, left, 0]), F32(fine[top, right, 0])
             c, d = F32(fine[bottom, left, 0]), F32(fine[bottom, right, 0])
-            fade = _BYTE * shape[2] / (one + F32(1.5) * t * t)
+            # Where the lumen closes the tile is squeezed: its texture would become streaks.
+            squeezed = min(one, F32(1.6) * r / shape[0])
+            fade = _BYTE * shape[2] * squeezed / (one + F32(1.5) * t * t)
             slope_z -= fade * ((c - a) * (one - across) + (d - b) * across) * fine_high / shape[3]
             slope_a -= fade * ((b - a) * (one - down) + (d - c) * down) * fine_wide / round_r
             for channel in range(3):
@@ -314,7 +316,7 @@ def trace(
                 value += w01 * F32(fine[top, right, channel + 1])
                 value += w10 * F32(fine[bottom, left, channel + 1])
                 value += w11 * F32(fine[bottom, right, channel + 1])
-                pigment[v, u, channel] = value * _BYTE - FINE_RANGE
+                pigment[v, u, channel] = (value * _BYTE - FINE_RANGE) * squeezed
             # The wall is where r - R(turn, z) = 0; its normal points inwards.
             ux, uy = x / r, y / r
             nx, ny = -(ux + uy * slope_a), -(uy - ux * slope_a)
@@ -370,13 +372,12 @@ def illuminate(
     wetness: Scalar,
     light: Array,
     glint: Array,
-) -> float:
-    """Fill the light that falls on each pixel and the glints; returns the mean light.
+) -> None:
+    """Fill the light that falls on each pixel and the glints.
 
     lamp (3,): position of the lamps beside the lens, in the camera's coordinates.
     """
     height, width = seen.shape
-    total, count = 0.0, 1
     for v in range(height):
         for u in range(width):
             if seen[v, u] == 0:
@@ -395,17 +396,14 @@ def illuminate(
             nz = rotation[0, 2] * n0 + rotation[1, 2] * n1 + rotation[2, 2] * n2
             facing = max(F32(0.0), nx * lx + ny * ly + nz * lz)
             # Tissue scatters: light wraps around edges, and neighbours light each other.
-            soft = F32(0.30) + F32(0.70) * facing
+            soft = F32(0.56) + F32(0.44) * facing
             cavity = min(
                 F32(1.35),
-                max(F32(0.35), F32(1.0) + F32(1.0) * furrow[v, u]),
+                max(F32(0.45), F32(1.0) + F32(0.8) * furrow[v, u]),
             )
-            level = soft * cavity / ((t * t + F32(0.45)) * (F32(1.0) + F32(0.12) * t * t)) + F32(
-                0.01
-            )
+            # Lamps around the lens and light from wall to wall: it falls off slowly at first.
+            level = soft * cavity / (F32(1.3) + t * t) + F32(0.008) * cavity
             light[v, u] = level
-            total += level
-            count += 1
             hx, hy, hz = lx - rx, ly - ry, lz - rz
             size = F32(1.0) / math.sqrt(hx * hx + hy * hy + hz * hz + F32(1e-9))
             gloss = (nx * hx + ny * hy + nz * hz) * size
@@ -415,7 +413,24 @@ def illuminate(
                 glint[v, u] = wetness * sharp * sharp / (F32(0.5) + t)
             else:
                 glint[v, u] = 0
-    return total / count
+
+
+@_shading_kernel
+def exposure_gain(seen: Bytes, light: Array, target: Scalar) -> float:
+    """The gain for which the mean shade, 1 - exp(-gain light), of the picture is the target."""
+    height, width = seen.shape
+    gain = 1.0
+    for _ in range(8):  # Newton's steps; the mean is concave in the gain
+        shade, slope, count = 0.0, 0.0, 1
+        for v in range(1, height, 3):
+            for u in range(1, width, 3):
+                if seen[v, u]:
+                    dark = math.exp(-gain * light[v, u])
+                    shade += 1.0 - dark
+                    slope += light[v, u] * dark
+                    count += 1
+        gain = max(0.25 * gain, gain + (target * count - shade) / (slope + 1e-9))
+    return gain
 
 
 @_shading_kernel

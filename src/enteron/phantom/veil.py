@@ -13,7 +13,9 @@ from enteron.phantom.wall import clouds
 
 # How wet each region is, and how much fluid stands in it.
 _WET = {"mouth": 0.3, "esophagus": 0.25, "stomach": 0.8, "small intestine": 0.9, "colon": 1.3}
-_POOLS = {"mouth": 0.0, "esophagus": 0.0, "stomach": 0.9, "small intestine": 0.25, "colon": 0.9}
+_POOLS = {"mouth": 0.0, "esophagus": 0.0, "stomach": 0.9, "small intestine": 0.6, "colon": 0.9}
+
+_FLICKER = 0.006  # deviation of the exposure from one frame to the next
 
 
 @dataclass(frozen=True)
@@ -42,41 +44,55 @@ def draw_veil(
         """0 most of the time, 1 and more in spells."""
         return np.maximum(wander(rng, activity, scale) - above, 0)
 
-    fog = wet * (0.05 + 0.35 * dirtiness * sometimes(3.0, -0.3) + 0.30 * sometimes(5.0, 1.1))
+    fog = wet * (0.03 + 0.25 * dirtiness * sometimes(3.0, 0.2) + 0.30 * sometimes(5.0, 1.3))
     # At times fluid fills the lumen and nothing shows where the capsule is. Real studies have
     # minutes of that; an annotator knows the region from the frames before and after.
-    murk = wet * 6.0 * sometimes(4.0, 0.9 - 0.4 * dirtiness)
+    murk = wet * 4.0 * sometimes(4.0, 1.5 - 0.5 * dirtiness)
     spells = sometimes(4.0, 0.9 - 0.5 * dirtiness)
     step = np.diff(activity, prepend=activity[0])
     shaken = np.minimum(step, 0.5) * (rng.random(len(activity)) < 0.5)
     return Veil(
         fog=np.minimum(np.minimum(fog, 1.1) + murk, 5.0),
         hue=np.clip(0.5 + 0.4 * wander(rng, activity, 8.0), 0, 1),
-        residue=np.clip(wet * (0.03 + 0.35 * dirtiness * sometimes(4.0, -0.2)), 0, 0.5),
+        residue=np.clip(wet * (0.55 * dirtiness * sometimes(3.0, 0.5)), 0, 0.5),
         bubbles=np.clip(wet * 0.35 * sometimes(2.5, 1.0 - 0.3 * dirtiness), 0, 0.4),
         pool=np.where(pools * spells > 0.05, np.maximum(0.95 - 0.7 * pools * spells, 0.2), 9.0),
         down=2.0 * wander(rng, activity, 6.0),
         # Pressed against the wall, the lens is out of focus for a while.
-        blur=0.25 + 0.5 * sometimes(2.0, 0.6) + 4.0 * shaken + 9.0 * sometimes(3.0, 1.1),
-        exposure=np.exp(0.13 * wander(rng, activity, 1.5) - 0.7 * sometimes(2.0, 1.7)),
+        blur=0.25 + 0.5 * sometimes(2.0, 0.6) + 3.0 * shaken + 6.0 * sometimes(3.0, 1.6),
+        exposure=np.exp(
+            0.02 * wander(rng, activity, 1.5)
+            - 0.2 * sometimes(2.0, 2.0)
+            + _FLICKER * rng.standard_normal(len(activity))
+        ),
     )
 
 
 @lru_cache(maxsize=1)
 def _froth() -> tuple[Array, Array]:
-    """(512, 512) tiles of bubbles: brightness of rims and sparkles, and share inside a bubble."""
+    """(512, 512) tiles of bubbles: factors on the brightness, and share inside a bubble."""
     rng = np.random.default_rng(0x6672)
-    light, inside = np.zeros((640, 640), np.uint8), np.zeros((640, 640), np.uint8)
-    for radius in np.sort(rng.gamma(2.0, 3.2, 900))[::-1] + 2:
+    light, inside = np.full((640, 640), 100, np.uint8), np.zeros((640, 640), np.uint8)
+    for radius in np.sort(rng.gamma(2.2, 4.0, 650))[::-1] + 2:
         x, y = (int(v) for v in rng.integers(64, 576, 2))
         r = int(min(radius, 30))
-        cv2.circle(light, (x, y), r, 30, -1, cv2.LINE_AA)
-        cv2.circle(light, (x, y), r, int(rng.integers(110, 200)), 1, cv2.LINE_AA)
+        # Grey 100 leaves the picture as it is. A film of fluid: dark outline, bright rim, and
+        # the lamps mirrored in it.
+        cv2.circle(light, (x, y), r, int(rng.integers(88, 108)), -1, cv2.LINE_AA)
+        cv2.circle(light, (x, y), r, int(rng.integers(30, 70)), 1, cv2.LINE_AA)
+        if r > 4:
+            start = float(rng.uniform(0, 360))
+            rim = int(rng.integers(130, 190))
+            cv2.ellipse(
+                light, (x, y), (r - 1, r - 1), start, 0, float(rng.uniform(120, 330)), rim, 1,
+                cv2.LINE_AA,
+            )  # fmt: skip
+        if r > 7:
+            for off in (-r // 5, r // 5):
+                cv2.circle(light, (x + off, y - r // 4), max(1, r // 12), 180, -1, cv2.LINE_AA)
         cv2.circle(inside, (x, y), r, 255, -1, cv2.LINE_AA)
-        spot = (x - r // 3, y - r // 3)
-        cv2.circle(light, spot, max(1, r // 6), 255, -1, cv2.LINE_AA)
-    blurred = cv2.GaussianBlur(light, (0, 0), 0.8)[64:576, 64:576]
-    return blurred.astype(F32) / 255, inside[64:576, 64:576].astype(F32) / 255
+    light = cv2.GaussianBlur(light, (0, 0), 0.6)[64:576, 64:576]
+    return light.astype(F32) / 100, inside[64:576, 64:576].astype(F32) / 255
 
 
 def _window(tile: Array, side: int, corner: tuple[float, float]) -> Array:
@@ -90,12 +106,13 @@ def soil(view: View, share: float, hue: float, dark: float) -> None:
     """Add residue to the wall: yellow-green flakes to brown stool."""
     if share < 0.01:
         return
-    yellow, brown = np.array([0.84, 0.66, 0.26]), np.array([0.46, 0.30, 0.13])
+    yellow, brown = np.array([1.08, 1.04, 0.95]), np.array([0.46, 0.30, 0.13])
     tint = yellow * (1 - dark) + brown * dark
     tint = tint * (1 - 0.22 * hue * np.array([1.0, 0.15, 0.5]))
-    alpha = np.clip((view.residue - F32(2.1 - 2.6 * share)) * F32(1.3), 0, F32(0.85))
+    alpha = np.clip((view.residue - F32(2.1 - 2.4 * share)) * F32(3.0), 0, F32(0.95))
     view.add_cover((float(tint[0]), float(tint[1]), float(tint[2])), alpha)
-    view.furrow += F32(0.35) * alpha
+    # Crumbs: lumps catch the light, gaps between them do not.
+    view.furrow += alpha * (F32(0.9) * (view.residue - np.round(view.residue * 3) / 3) * 3 + F32(0.15))
 
 
 def flood(view: View, level: float, down: float, radius: float, hue: float, spare: Array) -> None:
@@ -107,8 +124,8 @@ def flood(view: View, level: float, down: float, radius: float, hue: float, spar
     )
     ripple = 0.04 * _window(clouds(), view.camera.side, (down * 40, level * 300))
     under = (low - level * radius).astype(F32) + ripple
-    alpha = np.clip(under * 14, 0, 1) * np.clip(0.60 + under * 1.2, 0, 0.96) * (1 - spare)
-    tint = np.array([0.42, 0.33, 0.13]) * (1 - hue) + np.array([0.20, 0.19, 0.07]) * hue
+    alpha = np.clip(under * 8, 0, 1) * np.clip(0.55 + under * 1.2, 0, 0.93) * (1 - spare)
+    tint = np.array([0.56, 0.44, 0.13]) * (1 - hue) + np.array([0.38, 0.38, 0.11]) * hue
     view.add_cover((float(tint[0]), float(tint[1]), float(tint[2])), alpha)
     gravity = np.array([-np.cos(down), -np.sin(down), 0], F32)
     view.normal += (gravity - view.normal) * (0.75 * alpha[..., None])
@@ -133,10 +150,11 @@ def bubble(picture: Array, share: float, activity: float, spare: Array) -> None:
     if not mask.any():
         return
     light, inside = (_window(tile, side, drift) for tile in _froth())
-    weight = (mask * inside * 0.35)[..., None]
-    tone = picture.mean(axis=(0, 1), keepdims=True) * np.array([1.05, 1.0, 0.75], F32)
-    picture += (tone - picture) * weight
-    picture += (mask * light * 0.42)[..., None] * np.array([1.0, 0.96, 0.82], F32)
+    weight = (mask * inside)[..., None]
+    # Glints of bubbles are whiter than the wall behind them.
+    white = picture.mean(axis=2, keepdims=True) * np.array([1.25, 1.15, 0.70], F32)
+    shine = np.maximum(light - 1, 0)[..., None]
+    picture += ((light[..., None] - 1) * (picture + (white - picture) * np.minimum(shine, 1))) * weight
 
 
 def defocus(picture: Array, sigma: float) -> Array:

@@ -158,33 +158,34 @@ class RegionLook:
     wetness: float  # share of specular highlights
     tilt: float  # how far the camera tends to look away from the axis, radians
     travel: float  # length travelled per unit of activity
+    collapse: float  # how far the lumen is closed in front of the capsule, 0 to 1
 
 
 REGION_LOOKS: dict[str, RegionLook] = {
     "mouth": RegionLook(
         1.35, 0.30, 0.006, 6.0,
-        ((0.07, 0.03, 0.03), (0.45, 0.20, 0.17), (0.80, 0.50, 0.44), (0.98, 0.86, 0.82)),
-        0.9, 0.45, 0.5,
+        ((0.08, 0.040, 0.032), (0.48, 0.250, 0.160), (0.72, 0.450, 0.335), (0.98, 0.84, 0.72)),
+        0.9, 0.45, 0.5, 0.0,
     ),
     "esophagus": RegionLook(
         0.95, 0.26, 0.004, 8.0,
-        ((0.09, 0.035, 0.03), (0.48, 0.24, 0.17), (0.83, 0.58, 0.47), (0.98, 0.87, 0.78)),
-        0.7, 0.18, 1.2,
+        ((0.10, 0.050, 0.038), (0.49, 0.285, 0.170), (0.74, 0.515, 0.350), (0.98, 0.86, 0.72)),
+        0.7, 0.18, 1.2, 0.2,
     ),
     "stomach": RegionLook(
         1.9, 0.85, 0.006, 12.0,
-        ((0.08, 0.03, 0.015), (0.46, 0.18, 0.09), (0.82, 0.47, 0.31), (0.99, 0.82, 0.68)),
-        0.8, 0.85, 0.7,
+        ((0.09, 0.038, 0.022), (0.50, 0.240, 0.112), (0.74, 0.430, 0.245), (0.98, 0.79, 0.54)),
+        0.8, 0.85, 0.7, 0.1,
     ),
     "small intestine": RegionLook(
-        1.05, 0.66, 0.009, 8.0,
-        ((0.085, 0.03, 0.012), (0.43, 0.18, 0.075), (0.80, 0.48, 0.28), (0.99, 0.84, 0.66)),
-        0.35, 0.95, 0.5,
+        1.05, 0.45, 0.006, 8.0,
+        ((0.09, 0.040, 0.022), (0.49, 0.252, 0.102), (0.72, 0.442, 0.215), (0.98, 0.80, 0.46)),
+        0.2, 0.95, 0.5, 0.56,
     ),
     "colon": RegionLook(
         1.55, 0.62, 0.004, 10.0,
-        ((0.055, 0.03, 0.015), (0.38, 0.18, 0.09), (0.74, 0.47, 0.32), (0.97, 0.82, 0.68)),
-        0.45, 0.85, 0.6,
+        ((0.08, 0.042, 0.025), (0.46, 0.255, 0.125), (0.70, 0.450, 0.265), (0.97, 0.80, 0.56)),
+        0.45, 0.85, 0.6, 0.1,
     ),
 }  # fmt: skip
 
@@ -271,7 +272,7 @@ def _haemoglobin(name: str, rng: np.random.Generator) -> Array:
         thin = branching_lines(rng, MICRO, 130, 150, 1.5, 0.1)
         return mottle * 0.8 + 0.62 * thick + 0.42 * thin
     if name == "small intestine":
-        return mottle * 1.3 + 0.16 * branching_lines(rng, MICRO, 60, 100, 1.5, 0.0)
+        return mottle * 0.8 + 0.12 * branching_lines(rng, MICRO, 60, 100, 1.5, 0.0)
     if name == "mouth":
         return mottle * 1.3 + 0.3 * branching_lines(rng, MICRO, 70, 160, 1.5, 0.1)
     return mottle * 1.4
@@ -286,7 +287,7 @@ def build_wall(name: str, rng: np.random.Generator) -> Wall:
     scale = MICRO[0] // MACRO[0]
     furrow = cv2.resize(furrow, None, fx=scale, fy=scale, interpolation=cv2.INTER_LINEAR)
     furrow = furrow[2 * scale : -2 * scale, 2 * scale : -2 * scale]
-    residue = fractal_noise(rng, MICRO, (8, 16), 5, 0.62) - 0.6 * furrow
+    residue = fractal_noise(rng, MICRO, (16, 16), 6, 0.78) - 0.6 * furrow
     fine = np.stack([micro, _haemoglobin(name, rng), furrow + 0.07 * micro, residue], axis=-1)
     slope_depth = (np.roll(macro, -1, 0) - np.roll(macro, 1, 0)) / 2
     slope_turn = (np.roll(macro, -1, 1) - np.roll(macro, 1, 1)) / 2

@@ -18,14 +18,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import AfterValidator, Field, model_validator
 
-from enteron.errors import ConfigError, shortened
-from enteron.files import (
-    failure_reason,
-    json_text,
-    parse_json_table,
-    read_json_table,
-    write_text,
-)
+from enteron.errors import ConfigError, shown
+from enteron.files import RECORD_LIMIT, json_text, parse_json, read_json_object, write_text
 from enteron.labels import FINDINGS, LABELS, LANDMARKS, REGIONS
 from enteron.options import Options, make_options
 from enteron.runs import Runs
@@ -47,9 +41,6 @@ LARGEST_SIZE: Final = 1e7
 
 LEAST_LOG_SD: Final = 0.05
 """Decoding takes no smaller spread of log durations: those of a single study have none."""
-
-MAX_FILE: Final = 10_000_000
-"""Bytes that a priors file may have; the packaged one has 33,000."""
 
 MIN_STANDARD_ERRORS: Final = 2.0
 """A correlation below so many standard errors is indistinguishable from none and taken as 0."""
@@ -263,7 +254,7 @@ def _keys(*names: str) -> AfterValidator:
         for missing in sorted(set(names) - set(table)):
             raise ValueError(f"'{missing}' is missing")
         for unknown in sorted(set(table) - set(names)):
-            raise ValueError(f"{shortened(unknown)} does not belong here")
+            raise ValueError(f"{shown(unknown)} does not belong here")
         return table
 
     return AfterValidator(check)
@@ -272,7 +263,7 @@ def _keys(*names: str) -> AfterValidator:
 def _require_labels(table: PairTable) -> PairTable:
     for name in [*table, *(name for row in table.values() for name in row)]:
         if name not in LABELS:
-            raise ValueError(f"{shortened(name)} is not one of the 17 labels")
+            raise ValueError(f"{shown(name)} is not one of the 17 labels")
     return table
 
 
@@ -294,7 +285,7 @@ def _among(names: tuple[str, ...]) -> AfterValidator:
 
     def check(table: dict[str, object]) -> dict[str, object]:
         for unknown in sorted(set(table) - set(names)):
-            raise ValueError(f"{shortened(unknown)} does not belong here")
+            raise ValueError(f"{shown(unknown)} does not belong here")
         return table
 
     return AfterValidator(check)
@@ -309,7 +300,7 @@ def _require_probabilities(table: PairTable) -> PairTable:
 
 def _require_region(name: str) -> str:
     if name not in REGIONS:
-        raise ValueError(f"{shortened(name)} is not a region")
+        raise ValueError(f"{shown(name)} is not a region")
     return name
 
 
@@ -534,14 +525,14 @@ def load_priors(path: Path | None = None) -> Priors:
     """The priors in the file, or those that come with the package."""
     if path is None:
         text = resources.files("enteron").joinpath(PACKAGED).read_text(encoding="utf-8")
-        return make_options(Priors, parse_json_table(text), PACKAGED)
-    try:
-        table = read_json_table(path, MAX_FILE)
-    except (OSError, ValueError) as error:
-        raise ConfigError(
-            f"priors {path.name} {failure_reason(error)}",
-            "make them with `enteron priors fit`, or give no file to use the packaged ones",
-        ) from error
+        return make_options(Priors, parse_json(text, PACKAGED), PACKAGED)
+    table = read_json_object(
+        path,
+        "make them with `enteron priors fit`, or give no file to use the packaged ones",
+        source=f"priors {path.name}",
+        limit=RECORD_LIMIT,
+        error=ConfigError,
+    )
     return make_options(Priors, table, path.name)
 
 

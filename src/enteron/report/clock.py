@@ -47,10 +47,28 @@ class Clock:
         """What the numbers count: 'frame', or 'row' where only rows are numbered."""
         return "frame" if self.axis.unit is Unit.FRAME else "row"
 
+    @cached_property
+    def knots(self) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
+        """Frames and seconds between which time runs evenly, if the study states times.
+
+        Every row is one. Before a gap there is another where the row ends: without it, the frames
+        that the row stands for would get times from within the gap.
+        """
+        if self.times is None or self.end_times is None:
+            return None
+        frames, ends = self.axis.frames, self.axis.ends()
+        before_gap = np.flatnonzero(self.end_times[:-1] < self.times[1:])
+        # A pause that the numbering does not show begins just before the next row.
+        stops = np.minimum(ends[before_gap], frames[before_gap + 1] - 1e-6)
+        positions = np.concatenate((frames.astype(np.float64), stops))
+        seconds = np.concatenate((self.times, self.end_times[before_gap]))
+        order = np.argsort(positions, kind="stable")
+        return positions[order], seconds[order]
+
     def seconds(self, frame: float) -> float | None:
         """Seconds from the study's first frame to a frame, interpolated between rows."""
-        if self.times is not None:
-            return float(np.interp(frame, self.axis.frames, self.times))
+        if self.knots is not None:
+            return float(np.interp(frame, *self.knots))
         return None if self.rate is None else (frame - self.first) / self.rate
 
     def end_seconds(self, stop: int) -> float | None:
@@ -59,10 +77,12 @@ class Clock:
         This is where an event [start, stop) ends: one frame period after its last frame, not at
         the next frame, which may lie behind a gap.
         """
+        row = max(0, int(np.searchsorted(self.axis.frames, stop)) - 1)
         if self.end_times is not None:
-            row = max(0, int(np.searchsorted(self.axis.frames, stop)) - 1)
             return float(self.end_times[row])
-        return None if self.rate is None else (stop - self.first) / self.rate
+        if self.rate is None:
+            return None
+        return (min(stop, int(self.axis.ends()[row])) - self.first) / self.rate
 
     def at(self, frame: int) -> str:
         """A moment: 'frame 12,345 (1:02:51)'."""

@@ -3,13 +3,20 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from enteron.decoding.events import DecodedEvent, to_annotation
 from enteron.errors import EnteronError, UnitError
 from enteron.folders.reading import RunRecord
+from enteron.folders.shown import representative_frames
 from enteron.labels import COLUMN, LABELS, REGIONS
 from enteron.metrics.evaluation import EvaluationOptions, Figures, evaluate, summarise
+from enteron.metrics.lesion_evaluation import ShownStudy, evaluate_lesions
+from enteron.metrics.lesions import Recording
+from enteron.report.charts import Chart, froc_chart
 from enteron.report.clock import Clock, counted
-from enteron.types import Annotation
+from enteron.report.suspicious import FIRST
+from enteron.types import Annotation, Scores
 
 
 @dataclass(frozen=True)
@@ -53,6 +60,10 @@ class ComparisonPanel:
     labels: tuple[LabelRow, ...]
     borders: tuple[BorderRow, ...]
     warnings: tuple[str, ...]
+    lesions: int
+    shown_lesions: int  # that the picture of an event lies in
+    listed_lesions: int | None  # that one of the first pictures of the list lies in
+    froc: Chart | None  # lesions found against false events; None without lesions
 
 
 def comparison_panel(
@@ -61,8 +72,13 @@ def comparison_panel(
     study: str,
     clock: Clock,
     run: RunRecord,
+    scores: Scores,
+    listed: Sequence[int] | None = None,
 ) -> ComparisonPanel:
-    """Figures of this study; the annotation must be of the same study and in the same unit."""
+    """Figures of this study; the annotation must be of the same study and in the same unit.
+
+    `listed` are the suspicious frames in their order, where they were listed.
+    """
     if truth.study != study:
         raise EnteronError(
             f"the truth is of study {truth.study}, the reading of study {study}",
@@ -76,19 +92,34 @@ def comparison_panel(
         )
     cut = run.options is not None and run.options.cut
     predicted = to_annotation(study, unit, events, cut=cut)
-    seconds = clock.end_seconds(clock.end)
+    # The frames of a shortened study do not follow each other in real time.
+    seconds = clock.end_seconds(clock.end) if run.scaling is None else None
     rate = (clock.end - clock.first) / seconds if seconds else None
     figures = summarise(evaluate([truth], [predicted], EvaluationOptions(rate=rate)))
     findings = figures["findings"]
+    shown = ShownStudy(
+        predicted,
+        tuple(events),
+        representative_frames(events, scores),
+        Recording.from_scores(scores),
+        None if listed is None else np.array(listed, dtype=np.int64),
+    )
+    lesions = evaluate_lesions([truth], [shown])
     return ComparisonPanel(
         scores=_score_rows(figures),
         annotated_findings=findings["truths"],
         found_findings=findings["found"],
         false_alarms=findings["false_alarms"],
-        false_alarms_per_hour=findings["false_alarms_per_hour"] if seconds else None,
+        false_alarms_per_hour=findings["false_alarms_per_hour"],
         labels=_label_rows(figures),
         borders=_border_rows(figures, study, clock),
         warnings=tuple(figures["warnings"]),
+        lesions=lesions.shown.overall.lesions,
+        shown_lesions=lesions.shown.overall.found,
+        listed_lesions=None if lesions.top is None else int(lesions.top.found(FIRST).sum()),
+        froc=froc_chart(lesions.curve, lesions.curves)
+        if lesions.curve is not None and lesions.curve.lesions
+        else None,
     )
 
 

@@ -163,7 +163,7 @@ def completeness_panel(clock: Clock, run: RunRecord, gaps: Sequence[Gap] = ()) -
         gap_frames=sum(lengths),
         longest_gap=counted(max(lengths), clock.word) if lengths else None,
         stored=f"one of every {step} frames is stored" if step > 1 else None,
-        notes=run.notes,
+        notes=(*run.notes, *(f"not read, beside the frames: {text}" for text in run.ignored)),
         word=clock.word,
     )
 

@@ -8,6 +8,8 @@ from enteron.labels import COLUMN, LABELS, REGIONS
 from enteron.report.clock import Clock
 from enteron.report.pictures import Album, Picture, PictureChoice
 
+NOT_SHOWN = "does not look like the gut and is not shown: it may be a title card."
+
 
 @dataclass(frozen=True)
 class Card:
@@ -49,6 +51,7 @@ class GalleryPanel:
     masked: bool
     any_pictures: bool
     unreadable: int
+    withheld: int  # frames that were chosen and are not shown: they do not look like the gut
 
 
 def gallery_panel(
@@ -71,6 +74,7 @@ def gallery_panel(
         masked=album.masked,
         any_pictures=bool(album.pictures),
         unreadable=len(album.unreadable),
+        withheld=len(album.withheld),
     )
 
 
@@ -87,6 +91,8 @@ def _card(
         note = "No picture: only the events with the highest confidence have one."
     elif best in album.unreadable:
         note = f"The {clock.word} of highest probability, {best:,}, cannot be read."
+    elif best in album.withheld:
+        note = f"The {clock.word} of highest probability, {best:,}, {NOT_SHOWN}"
     elif picture is None:
         note = "No picture was saved."
     others = sorted(set(frames) - ({picture.frame} if picture else set()))
@@ -102,6 +108,8 @@ def _region_card(
     note = None
     if frames and frames[0] in album.unreadable:
         note = f"The first {clock.word}, {frames[0]:,}, cannot be read."
+    elif frames and frames[0] in album.withheld:
+        note = f"The first {clock.word}, {frames[0]:,}, {NOT_SHOWN}"
     elif not pictures:
         note = "No picture was saved."
     return _make_card(number, event, clock, pictures[0] if pictures else None, note, pictures[1:])

@@ -15,6 +15,7 @@ from markupsafe import Markup
 from enteron.calibration import calibrated
 from enteron.files import json_text, write_text
 from enteron.folders.reading import Reading, load_reading
+from enteron.folders.suspicious import read_suspicious
 from enteron.labels import COLOURS, LABELS
 from enteron.report.clock import Clock, counted
 from enteron.report.comparison import ComparisonPanel, comparison_panel
@@ -28,7 +29,15 @@ from enteron.report.facts import (
     summary_panel,
 )
 from enteron.report.gallery import GalleryPanel, gallery_panel
-from enteron.report.pictures import choose_pictures, load_album, picture_budget
+from enteron.report.pictures import (
+    INDEX,
+    PICTURES,
+    choose_pictures,
+    load_album,
+    picture_budget,
+    require_pictures_of,
+)
+from enteron.report.suspicious import SuspiciousPanel, suspicious_panel
 from enteron.report.timeline import TimelinePanel, curve_data, timeline_panel
 from enteron.report.transit import TransitPanel, transit_panel
 from enteron.types import Annotation, Scores
@@ -43,7 +52,9 @@ class Page:
     """Everything that the page shows, in its order."""
 
     study: str
+    identity: str  # JSON, for programs
     summary: SummaryPanel
+    suspicious: SuspiciousPanel | None
     timeline: TimelinePanel
     transit: TransitPanel
     gallery: GalleryPanel
@@ -60,16 +71,19 @@ def write_report(
     truth: Annotation | None = None,
     device_text: bool = False,
     scores_file: Path | None = None,
+    unfinished: bool = False,
 ) -> Path:
     """Write `report.html` from scores.parquet, events.json, run.json and pictures/ of a reading.
 
     With `truth`, a reference annotation of the same study is shown beside the events. Text that
     the recorder wrote into the pictures is removed unless `device_text`. `scores_file` replaces
-    scores.parquet where decoding left the scores elsewhere.
+    scores.parquet where decoding left the scores elsewhere. `unfinished` is for the run whose last
+    stage this is.
     """
-    reading = load_reading(folder, scores_file)
+    reading = load_reading(folder, scores_file, unfinished=unfinished)
     path = folder / FILE
     write_text(path, render(make_page(reading, truth, device_text=device_text)))
+    reading.run.with_files(folder, (FILE, f"{PICTURES}/{INDEX}")).save(folder)
     return path
 
 
@@ -81,18 +95,26 @@ def make_page(
 ) -> Page:
     """The panels of a reading."""
     events, run, gaps = reading.events, reading.run, reading.gaps
+    if run.identity is not None:
+        require_pictures_of(reading.folder, run.identity)
     clock = Clock.of(reading.scores, run)
+    scores = calibrated_scores(reading)
+    listed = read_suspicious(reading.folder, reading.study)
+    frames = None if listed is None else tuple(frame.frame for frame in listed.frames)
     comparison = None
     if truth is not None:
-        comparison = comparison_panel(events, truth, reading.study, clock, run)
-    scores = calibrated_scores(reading)
-    choice = choose_pictures(reading.scores, events)
+        comparison = comparison_panel(
+            events, truth, reading.study, clock, run, reading.scores, frames
+        )
+    choice = choose_pictures(reading.scores, events, frames or ())
     album = load_album(
         reading.folder, choice, device_text=device_text, budget=picture_budget(len(events))
     )
     return Page(
         study=reading.study,
+        identity="" if run.identity is None else json_text(run.identity.at("finished")),
         summary=summary_panel(events, clock, run),
+        suspicious=suspicious_panel(listed, clock, album),
         timeline=timeline_panel(events, clock, run, truth, gaps),
         transit=transit_panel(events, clock, gaps),
         gallery=gallery_panel(events, clock, choice, album),
@@ -117,30 +139,37 @@ def calibrated_scores(reading: Reading) -> Scores:
 
 def render(page: Page) -> str:
     """The HTML of a page; every value is escaped, and no value becomes script."""
-    script = "\n".join(_asset(name) for name in SCRIPTS)
-    environment = Environment(
+    script = "\n".join(asset(name) for name in SCRIPTS)
+    return (
+        environment()
+        .get_template("page.html")
+        .render(
+            page=page,
+            version=version("enteron"),
+            css=style(),
+            script=Markup(script),
+            script_hash=script_hash(script),
+            data=embedded_json(page.data),
+        )
+    )
+
+
+def environment() -> Environment:
+    """Templates of the package, with filters for figures; every value is escaped."""
+    templates = Environment(
         loader=PackageLoader("enteron.report", "assets"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {
+    templates.filters |= {
         "count": _count,
         "counted": counted,
         "percent": _percent,
         "figure": _figure,
     }
-    template = environment.get_template("page.html")
-    return template.render(
-        page=page,
-        version=version("enteron"),
-        css=Markup(_asset("page.css") + label_styles()),
-        script=Markup(script),
-        # The browser runs nothing but the script of this hash, and loads nothing from anywhere.
-        script_hash=b64encode(sha256(script.encode()).digest()).decode(),
-        data=embedded_json(page.data),
-    )
+    return templates
 
 
 def embedded_json(data: Mapping[str, Any]) -> Markup:
@@ -151,7 +180,18 @@ def embedded_json(data: Mapping[str, Any]) -> Markup:
     return Markup(text)
 
 
-def _asset(name: str) -> str:
+def style() -> Markup:
+    """The style sheet, with the colours of labels."""
+    return Markup(asset("page.css") + label_styles())
+
+
+def script_hash(script: str) -> str:
+    """The browser runs nothing but the script of this hash, and loads nothing from anywhere."""
+    return b64encode(sha256(script.encode()).digest()).decode()
+
+
+def asset(name: str) -> str:
+    """The text of a file in `assets/`."""
     return (files("enteron.report") / "assets" / name).read_text(encoding="utf-8")
 
 

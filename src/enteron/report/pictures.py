@@ -1,24 +1,26 @@
 """Pictures of events: which frames to show, their JPEG files, and those that fit the page."""
 
-import json
 from base64 import b64encode
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import cv2
 import numpy as np
 
 from enteron.decoding.events import DecodedEvent
-from enteron.errors import EnteronError
-from enteron.files import write_json
+from enteron.errors import EnteronError, StudyError
+from enteron.files import RECORD_LIMIT, make_subfolder, read_json, write_bytes, write_json
+from enteron.folders.identity import ReadingIdentity
 from enteron.folders.reading import event_rows
 from enteron.labels import COLUMN, REGIONS
-from enteron.report.field_of_view import Mask, field_of_view, masked
+from enteron.report.field_of_view import masked
+from enteron.report.title_cards import View, measure_view
 from enteron.study import Study
-from enteron.study.picture import UnreadablePictureError, decode_picture
+from enteron.study.content import UNOPENED, StudyContent, digest, file_digest, file_stamps
+from enteron.study.picture import UnreadablePictureError, decode_picture, read_picture
 from enteron.study.study import RGB
 from enteron.types import Scores
 
@@ -27,6 +29,7 @@ INDEX: Final = "index.json"
 
 # ---- which frames to show
 
+MOST_SUSPICIOUS: Final = 100  # pictures of the list of suspicious frames
 MOST_EVENTS: Final = 260  # events that get a picture; the page says so when there are more
 MOST_NEIGHBOURS: Final = 75  # of these get neighbours too
 NEIGHBOURS: Final = (-2, -1, 1, 2)  # rows around the frame of highest probability
@@ -41,22 +44,38 @@ class PictureChoice:
     best: dict[int, int]  # landmarks and findings: the frame of highest probability
     neighbours: dict[int, tuple[int, ...]]  # the frames around it
     first_frames: dict[int, tuple[int, ...]]  # regions: some of their first frames
+    suspicious: tuple[int, ...] = ()  # the first ones of the list of suspicious frames
 
     @property
     def frames(self) -> tuple[int, ...]:
         """All of them once, ascending."""
-        groups = (self.best.values(), *self.neighbours.values(), *self.first_frames.values())
+        groups = (
+            self.suspicious,
+            self.best.values(),
+            *self.neighbours.values(),
+            *self.first_frames.values(),
+        )
         return tuple(sorted({frame for group in groups for frame in group}))
 
     @property
     def by_importance(self) -> list[int]:
-        """First images of regions, then best frames in their order, then neighbours."""
-        groups = (*self.first_frames.values(), self.best.values(), *self.neighbours.values())
+        """Suspicious frames and first images of regions, then best frames, then neighbours."""
+        groups = (
+            self.suspicious,
+            *self.first_frames.values(),
+            self.best.values(),
+            *self.neighbours.values(),
+        )
         return [frame for group in groups for frame in group]
 
 
-def choose_pictures(scores: Scores, events: Sequence[DecodedEvent]) -> PictureChoice:
-    """Which frames to show: a bounded number, with the most confident events of every label."""
+def choose_pictures(
+    scores: Scores, events: Sequence[DecodedEvent], suspicious: Sequence[int] = ()
+) -> PictureChoice:
+    """Which frames to show: a bounded number, with the most confident events of every label.
+
+    `suspicious` are the listed frames, in their order.
+    """
     frames = scores.axis.frames
     best: dict[int, int] = {}
     neighbours: dict[int, tuple[int, ...]] = {}
@@ -75,7 +94,7 @@ def choose_pictures(scores: Scores, events: Sequence[DecodedEvent]) -> PictureCh
         rows = event_rows(events[number], scores)
         first_rows = (rows[offset] for offset in FIRST_ROWS if offset < len(rows))
         first_frames[number] = tuple(int(frames[row]) for row in first_rows)
-    return PictureChoice(best, neighbours, first_frames)
+    return PictureChoice(best, neighbours, first_frames, tuple(suspicious[:MOST_SUSPICIOUS]))
 
 
 def picture_order(events: Sequence[DecodedEvent]) -> list[int]:
@@ -107,89 +126,175 @@ class SavedPictures:
     frames: tuple[int, ...] = ()
     unreadable: tuple[tuple[int, str], ...] = ()  # frame number and reason
     masked: bool = False  # everything outside the field of view was removed
+    withheld: tuple[int, ...] = ()  # frames that do not look like the gut: title cards
+    digests: dict[int, str] = field(default_factory=dict)  # of the saved files, by frame number
 
 
 def save_pictures(
-    study: Study, choice: PictureChoice, folder: Path, *, mask_text: bool = True
+    study: Study,
+    choice: PictureChoice,
+    folder: Path,
+    *,
+    mask_text: bool = True,
+    content: StudyContent | None = None,
 ) -> SavedPictures:
     """Write `folder/pictures/frame_000123.jpg`, and an index of saved and unreadable frames.
+
+    `content` is that of the study when it was read: a frame that is another one now is refused.
+    With `mask_text` only the field of view is shown, and frames that do not look like the gut are
+    left out: a title card may hold a patient's name.
 
     Frames are read once, in ascending order: where a video does not support seeking, that is a
     single pass through it. The index is written last; an interrupted run is simply repeated and
     leaves the same files.
     """
-    pictures = folder / PICTURES
+    pictures = make_subfolder(folder, PICTURES)
     frames = choice.frames
-    if _are_saved(pictures, study.id, frames, mask_text):
+    stamps = file_stamps(study.files()) if not study.random_access else None
+    sampled = set(_spread(study.numbers.tolist(), SAMPLES)) if mask_text else set()
+    sources = _sources(study, sorted({*frames, *sampled}), content)
+    if _are_saved(pictures, study.id, frames, mask_text, sources):
         return read_index(pictures)
-    pictures.mkdir(parents=True, exist_ok=True)
     (pictures / INDEX).unlink(missing_ok=True)
     packed: dict[int, bytes] = {}
     unreadable: list[tuple[int, str]] = []
     samples: dict[Shape, list[RGB]] = defaultdict(list)
-    sampled = set(_spread(study.numbers.tolist(), SAMPLES)) if mask_text else set()
     for number in sorted({*frames, *sampled}):
         frame = study.frame(number)
+        if frame.digest is not None and sources.get(str(number)) != frame.digest.hex():
+            raise _changed_error(study, f"frame {number}")
         if frame.image is None:
             if number in frames:
                 unreadable.append((number, frame.problem or "the frame cannot be read"))
             continue
-        image = _small(frame.image)
+        image = small(frame.image)
         if number in sampled:
             samples[image.shape].append(image)
         if number in frames:
             packed[number] = _packed(image)
-    masks: dict[Shape, Mask] = {}
+    if stamps is not None and (file_stamps(study.files()) != stamps).any():
+        raise _changed_error(study, "the file")
+    views: dict[Shape, View | None] = {}
+    digests: dict[int, str] = {}
+    withheld: list[int] = []
     for number, data in packed.items():
         image = _unpacked(data)
         if mask_text:
-            if image.shape not in masks:
-                masks[image.shape] = field_of_view(samples.get(image.shape) or [image])
-            image = masked(image, masks[image.shape])
-        # Not atomic one by one, which would wait for the disk hundreds of times: pictures count
-        # as saved only once the index is there, and that is written last.
-        (pictures / picture_name(number)).write_bytes(encode_jpeg(image))
-    saved = SavedPictures(tuple(packed), tuple(unreadable), mask_text)
+            if image.shape not in views:
+                views[image.shape] = measure_view(samples.get(image.shape) or [image])
+            view = views[image.shape]
+            if view is None or not view.shows(image):
+                withheld.append(number)
+                continue
+            image = masked(image, view.keep)
+        # Waiting for the disk hundreds of times would take long: pictures count as saved only
+        # once the index is there, and that is written last.
+        jpeg = encode_jpeg(image)
+        write_bytes(pictures / picture_name(number), jpeg, sync=False)
+        digests[number] = digest(jpeg).hex()
+    saved = SavedPictures(tuple(digests), tuple(unreadable), mask_text, tuple(withheld), digests)
+    _remove_others(pictures, saved.frames)  # of an earlier choice, or of another study
     index = {
         "study": study.id,
+        "content": None if content is None else content.hash,
+        "stage": "illustrated",
+        "sources": sources,
+        "pictures": saved.digests,
         "frames": saved.frames,
         "unreadable": [{"frame": n, "reason": reason} for n, reason in saved.unreadable],
         "masked": saved.masked,
+        "withheld": saved.withheld,
     }
     write_json(pictures / INDEX, index, indent=None)
     return saved
 
 
+def _sources(study: Study, numbers: list[int], content: StudyContent | None) -> dict[str, str]:
+    """Digests of the files of these frames, by frame number; of a video's file under 'file'."""
+    if content is not None and content.per_row:
+        known = {number: content.digest_of(number) for number in numbers}
+        return {str(number): (found or UNOPENED).hex() for number, found in known.items()}
+    if content is not None and len(content.digests):
+        return {"file": content.digests[0].tobytes().hex()}
+    files = study.files()
+    if not study.random_access:
+        return {"file": file_digest(files[0]).hex()} if files else {}
+    rows = np.searchsorted(study.numbers, numbers)
+    pairs = zip(numbers, rows.tolist(), strict=True) if files else ()
+    return {str(number): file_digest(files[row]).hex() for number, row in pairs}
+
+
+def _changed_error(study: Study, file: str) -> StudyError:
+    return StudyError(
+        f"{file} of study {study.id} is not the one that was read: it has changed since",
+        "run `enteron read` again when nothing writes to the study",
+    )
+
+
+def require_pictures_of(folder: Path, identity: ReadingIdentity) -> None:
+    """Refuse pictures of another study, or of other content of the study, in a reading folder."""
+    if not (folder / PICTURES / INDEX).exists():
+        return
+    read_index(folder / PICTURES)  # refuses a damaged one
+    index = read_json(folder / PICTURES / INDEX, limit=RECORD_LIMIT)
+    study, content = index.get("study"), index.get("content")
+    if (study, content) != (identity.study, identity.content):
+        raise EnteronError(
+            f"the folder '{PICTURES}' holds pictures of other frames than those that were read",
+            f"delete it, or take the pictures again: enteron report {folder.name} --study STUDY",
+        )
+
+
 def read_index(pictures: Path) -> SavedPictures:
     """What the folder `pictures` holds; nothing when it has no index."""
+    if not (pictures / INDEX).exists():
+        return SavedPictures()
+    remedy = f"delete the folder '{PICTURES}' and read the study again"
+    source = f"{PICTURES}/{INDEX}"
+    index = read_json(pictures / INDEX, remedy, source=source, limit=RECORD_LIMIT)
     try:
-        index: dict[str, Any] = json.loads((pictures / INDEX).read_text(encoding="utf-8"))
         return SavedPictures(
             tuple(int(number) for number in index["frames"]),
             tuple((int(row["frame"]), str(row["reason"])) for row in index["unreadable"]),
             bool(index["masked"]),
+            tuple(int(number) for number in index["withheld"]),
+            {int(number): str(text) for number, text in index["pictures"].items()},
         )
-    except FileNotFoundError:
-        return SavedPictures()
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise EnteronError(
-            f"{PICTURES}/{INDEX} is damaged",
-            f"delete the folder '{PICTURES}' and read the study again",
-        ) from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise EnteronError(f"{PICTURES}/{INDEX} is damaged", remedy) from error
 
 
-def _are_saved(pictures: Path, study: str, frames: tuple[int, ...], mask_text: bool) -> bool:
-    """Whether exactly these pictures are in the folder already."""
+def _are_saved(
+    pictures: Path,
+    study: str,
+    frames: tuple[int, ...],
+    mask_text: bool,
+    sources: dict[str, str],
+) -> bool:
+    """Whether exactly these pictures, of these very files, are in the folder already."""
     try:
-        index = json.loads((pictures / INDEX).read_text(encoding="utf-8"))
+        index = read_json(pictures / INDEX, limit=RECORD_LIMIT)
         unreadable = {int(row["frame"]) for row in index["unreadable"]}
         return (
             (index["study"], index["masked"]) == (study, mask_text)
-            and {*index["frames"], *unreadable} == set(frames)
-            and all((pictures / picture_name(number)).is_file() for number in index["frames"])
+            and {*index["frames"], *unreadable, *index["withheld"]} == set(frames)
+            and index["sources"] == sources
+            and all(
+                digest(read_picture(pictures / picture_name(number))).hex()
+                == index["pictures"][str(number)]
+                for number in index["frames"]
+            )
         )
-    except (OSError, ValueError, KeyError, TypeError):
+    except (EnteronError, OSError, ValueError, KeyError, TypeError):
         return False
+
+
+def _remove_others(pictures: Path, frames: tuple[int, ...]) -> None:
+    """Delete pictures of an earlier run, which may have been chosen or masked otherwise."""
+    names = {picture_name(number) for number in frames}
+    for path in pictures.glob("frame_*.jpg"):
+        if path.name not in names:
+            path.unlink()
 
 
 def picture_name(frame: int) -> str:
@@ -209,7 +314,8 @@ def _spread(numbers: list[int], count: int) -> list[int]:
     return [numbers[index] for index in indices]
 
 
-def _small(image: RGB) -> RGB:
+def small(image: RGB) -> RGB:
+    """A frame in the size in which it is saved and judged."""
     height, width = image.shape[:2]
     scale = SIDE / max(height, width)
     if scale >= 1:
@@ -253,6 +359,7 @@ class Album:
     unreadable: dict[int, str] = field(default_factory=dict)
     left_out: int = 0  # pictures that are on disk and did not fit
     masked: bool = True
+    withheld: frozenset[int] = frozenset()  # frames that do not look like the gut
 
     def first_of(self, frames: Iterable[int]) -> Picture | None:
         """The first of these frames that has a picture."""
@@ -282,42 +389,63 @@ def load_album(
     pictures: dict[int, Picture] = {}
     left_out: set[int] = set()
     spent = 0
-    masks = {} if saved.masked or device_text else _masks_of_saved(folder)
+    withheld = set(saved.withheld)
+    views = {} if saved.masked or device_text else _views_of_saved(folder)
     for frame in choice.by_importance:
         path = folder / picture_name(frame)
-        if frame in pictures or frame in unreadable or not path.is_file():
+        if frame in pictures or frame in unreadable or frame not in saved.digests:
+            continue
+        if not path.is_file():
             continue
         try:
-            data, height, width = _shown(path, masks)
-        except (OSError, UnreadablePictureError) as error:
+            shown = _shown(path, views, saved.digests[frame])
+        except UnreadablePictureError as error:
             unreadable[frame] = str(error)
             continue
+        if shown is None:
+            withheld.add(frame)
+            continue
+        data, height, width = shown
         uri = "data:image/jpeg;base64," + b64encode(data).decode()
         if spent + len(uri) > budget:
             left_out.add(frame)
             continue
         spent += len(uri)
         pictures[frame] = Picture(frame, uri, width, height)
-    return Album(pictures, unreadable, len(left_out), saved.masked or not device_text)
+    masked = saved.masked or not device_text
+    return Album(pictures, unreadable, len(left_out), masked, frozenset(withheld))
 
 
-def _shown(path: Path, masks: dict[Shape, Mask]) -> tuple[bytes, int, int]:
-    """A JPEG as it may be shown, height and width; decoded, so that a damaged one is noticed."""
-    data = path.read_bytes()
+def _shown(
+    path: Path, views: dict[Shape, View | None], stated: str
+) -> tuple[bytes, int, int] | None:
+    """A JPEG as it may be shown, height and width; None for a title card.
+
+    It is decoded, so that a damaged one is noticed.
+    """
+    data = read_picture(path)
     image = decode_picture(data)
-    if image.shape in masks:
-        data = encode_jpeg(masked(image, masks[image.shape]))
+    if digest(data).hex() != stated:
+        raise EnteronError(
+            f"{PICTURES}/{path.name} is not the picture that {PICTURES}/{INDEX} names",
+            f"delete the folder '{PICTURES}' and read the study again",
+        )
+    if image.shape in views:
+        view = views[image.shape]
+        if view is None or not view.shows(image):
+            return None
+        data = encode_jpeg(masked(image, view.keep))
     return data, image.shape[0], image.shape[1]
 
 
-def _masks_of_saved(folder: Path) -> dict[Shape, Mask]:
+def _views_of_saved(folder: Path) -> dict[Shape, View | None]:
     """The field of view for every size of picture, from pictures that were saved unmasked."""
     by_shape: dict[Shape, list[RGB]] = defaultdict(list)
     for path in sorted(folder.glob("frame_*.jpg")):
         try:
-            image = decode_picture(path.read_bytes())
-        except (OSError, UnreadablePictureError):
+            image = decode_picture(read_picture(path))
+        except UnreadablePictureError:
             continue  # reported by `load_album` if it is to be shown
         if len(by_shape[image.shape]) < SAMPLES:
             by_shape[image.shape].append(image)
-    return {shape: field_of_view(images) for shape, images in by_shape.items()}
+    return {shape: measure_view(images) for shape, images in by_shape.items()}

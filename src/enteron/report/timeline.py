@@ -216,16 +216,28 @@ def frame_runs(axis: FrameAxis) -> list[tuple[int, int]]:
     return list(zip(rows.tolist(), axis.frames[rows].tolist(), strict=True))
 
 
-def time_knots(clock: Clock) -> list[tuple[int, float]] | None:
+def _chosen_knots(frames: NDArray[np.float64], seconds: NDArray[np.float64]) -> NDArray[np.intp]:
+    """At most `KNOTS` of the knots: evenly spread ones, and both ends of the longest pauses."""
+    if len(frames) < KNOTS:
+        return np.arange(len(frames))
+    even = np.linspace(0, len(frames) - 1, KNOTS // 2).round().astype(np.intp)
+    pauses = np.argsort(-np.diff(seconds), kind="stable")[: KNOTS // 4]
+    return np.unique(np.concatenate((even, pauses, pauses + 1)))
+
+
+def time_knots(clock: Clock) -> list[tuple[float, float]] | None:
     """(frame, seconds) between which time runs evenly; two of them for a constant rate."""
     end = clock.end_seconds(clock.end)
     if end is None:
         return None
-    frames, times = clock.axis.frames, clock.times
     last = (clock.end, round(end, 3))
-    if times is not None and len(frames) > 1:
-        constant = np.interp(frames, frames[[0, -1]], times[[0, -1]])
-        if np.abs(constant - times).max() > TOLERANCE:
-            rows = np.unique(np.linspace(0, len(frames) - 1, KNOTS - 1).round().astype(int))
-            return [*((int(frames[row]), round(float(times[row]), 2)) for row in rows), last]
+    if clock.knots is not None and len(clock.axis) > 1:
+        frames, seconds = clock.knots
+        constant = np.interp(frames, frames[[0, -1]], seconds[[0, -1]])
+        if np.abs(constant - seconds).max() > TOLERANCE:
+            chosen = _chosen_knots(frames, seconds)
+            return [
+                *((round(float(frames[i]), 6), round(float(seconds[i]), 2)) for i in chosen),
+                last,
+            ]
     return [(clock.first, round(clock.seconds(clock.first) or 0.0, 3)), last]

@@ -1,4 +1,4 @@
-"""A study as a folder of numbered PNG or JPEG files."""
+"""A study as a folder of numbered picture files: PNG, JPEG, TIFF or BMP."""
 
 import os
 import re
@@ -10,13 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from enteron.errors import StudyError
-from enteron.study.picture import UnreadablePictureError, decode_picture
-from enteron.study.study import RGB, Frame, Study, read_folder_metadata
+from enteron.study.content import UNOPENED, digest
+from enteron.study.ignored import HIDDEN, INSIDE_STUDY, UNKNOWN, UNNUMBERED, Ignored
+from enteron.study.picture import UnreadablePictureError, decode_picture, read_picture
+from enteron.study.study import METADATA_FILE, RGB, Frame, Study, read_folder_metadata
 from enteron.types import FrameAxis
 
 # `frame_000100.PNG`: the last digits are the number, everything before them is the prefix.
-_NAME = re.compile(r"((?:.*\D)?)(\d+)\.(?:png|jpe?g)", re.IGNORECASE | re.DOTALL)
-IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg")
+# Only ASCII digits count: other scripts' digits and superscripts are part of the prefix.
+_NAME = re.compile(r"((?:.*[^0-9])?)([0-9]+)\.(?:png|jpe?g|tiff?|bmp)", re.IGNORECASE | re.DOTALL)
+IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp")
 MAX_NUMBER = 10**9  # larger numbers are dates or serial numbers, not frame numbers
 
 
@@ -25,17 +28,28 @@ class FrameFolder(Study):
 
     def __init__(self, path: Path, study_id: str, rate: Fraction | None) -> None:
         self._path = path
-        numbers, self._names = _numbered_files(path, study_id)
+        ignored = Ignored()
+        numbers, self._names = _numbered_files(path, study_id, ignored)
         metadata = read_folder_metadata(path, study_id)
         super().__init__(study_id, FrameAxis(numbers), rate, metadata)
+        self.ignored = ignored
 
     random_access = True
 
-    def file_stamps(self, rows: slice = slice(None)) -> NDArray[np.int64]:
-        # Plain strings: making 130,000 Path objects takes longer than the calls of stat.
+    def file_content(self, row: int) -> bytes:
+        """The bytes of one frame's file; none where it cannot be opened."""
+        try:
+            return read_picture(self._path / self._names[row])
+        except UnreadablePictureError:
+            return b""  # which is told when the frame is read
+
+    def files(self, rows: slice = slice(None)) -> list[str]:
         folder = str(self._path)
-        stamps = [_file_stamp(f"{folder}/{name}") for name in self._names[rows]]
-        return np.array(stamps, dtype=np.int64).reshape(-1, 2)
+        return [f"{folder}/{name}" for name in self._names[rows]]
+
+    def new_files(self) -> int:
+        names = {name for name in os.listdir(self._path) if is_image_name(name)}  # noqa: PTH208
+        return len(names.difference(self._names))
 
     def _stream(self, start: int) -> Iterator[Frame]:
         for row in range(start, len(self)):
@@ -44,21 +58,14 @@ class FrameFolder(Study):
     def _fetch(self, row: int) -> Frame:
         image: RGB | None = None
         problem: str | None = None
+        content_digest = UNOPENED
         try:
-            image = decode_picture((self._path / self._names[row]).read_bytes())
+            content = read_picture(self._path / self._names[row])
+            content_digest = digest(content)
+            image = decode_picture(content)
         except UnreadablePictureError as error:
             problem = str(error)
-        except OSError as error:
-            problem = f"the file cannot be opened: {error.strerror}"
-        return Frame(int(self.numbers[row]), self._time(row), image, problem)
-
-
-def _file_stamp(path: str) -> tuple[int, int]:
-    try:
-        status = os.stat(path)  # noqa: PTH116
-    except OSError:
-        return (-1, -1)
-    return (status.st_size, status.st_mtime_ns)
+        return Frame(int(self.numbers[row]), self._time(row), image, problem, content_digest)
 
 
 def is_image_name(name: str) -> bool:
@@ -68,28 +75,48 @@ def is_image_name(name: str) -> bool:
 
 def frame_number(name: str) -> int | None:
     """The number at the end of an image's file name, or None when it has none."""
+    parts = _name_parts(name)
+    return None if parts is None else parts[1]
+
+
+def _name_parts(name: str) -> tuple[str, int] | None:
+    """What comes before the number in an image's file name, and the number."""
     match = _NAME.fullmatch(name)
-    return int(match[2]) if match else None
+    if match is None or len(match[2].lstrip("0")) > len(str(MAX_NUMBER)):
+        return None
+    number = int(match[2])
+    return (match[1].lower(), number) if number <= MAX_NUMBER else None
 
 
-def _numbered_files(path: Path, study_id: str) -> tuple[NDArray[np.int64], list[str]]:
-    """Frame numbers, ascending, and the file name of each."""
+def _numbered_files(
+    path: Path, study_id: str, ignored: Ignored
+) -> tuple[NDArray[np.int64], list[str]]:
+    """Frame numbers, ascending, and the file name of each; other files are listed as ignored."""
     # Names only, without a stat per file: 130,000 files take a fraction of a second.
-    names = [name for name in os.listdir(path) if is_image_name(name)]  # noqa: PTH208
-    if not names:
+    pictures: list[str] = []
+    for name in os.listdir(path):  # noqa: PTH208
+        if is_image_name(name):
+            pictures.append(name)
+        elif name != METADATA_FILE:
+            _ignore(path, name, ignored)
+    if not pictures:
         raise StudyError(
-            f"study {study_id} holds no PNG or JPEG frames",
+            f"study {study_id} holds no PNG, JPEG, TIFF or BMP frames",
             "give a folder whose images are named by number, such as frame_000001.png",
         )
-    matches = [_NAME.fullmatch(name) for name in names]
-    numbers = np.array([int(match[2]) if match else -1 for match in matches], dtype=np.float64)
-    unnumbered = np.flatnonzero((numbers < 0) | (numbers > MAX_NUMBER))
-    if unnumbered.size:
+    parts_of = {name: _name_parts(name) for name in pictures}
+    unnumbered = sorted(name for name, parts in parts_of.items() if parts is None)
+    if 2 * len(unnumbered) >= len(pictures):
         raise StudyError(
-            f"'{names[unnumbered[0]]}' in study {study_id} does not end in a frame number",
+            f"'{unnumbered[0]}' in study {study_id} does not end in a frame number",
             "name frames like frame_000001.png, or move the file out of the folder",
         )
-    prefixes = {match[1].lower() for match in matches if match}
+    for name in unnumbered:
+        ignored.add_file(UNNUMBERED, name)
+    numbered = [(name, *parts) for name, parts in parts_of.items() if parts is not None]
+    names = [name for name, _, _ in numbered]
+    prefixes = {prefix for _, prefix, _ in numbered}
+    numbers = np.array([number for _, _, number in numbered], dtype=np.int64)
     if len(prefixes) > 1:
         first, second = sorted(prefixes)[:2]
         raise StudyError(
@@ -97,7 +124,7 @@ def _numbered_files(path: Path, study_id: str) -> tuple[NDArray[np.int64], list[
             "put each study in a folder of its own, its names differing only in the last number",
         )
     order = np.argsort(numbers)
-    sorted_numbers = numbers[order].astype(np.int64)
+    sorted_numbers = numbers[order]
     repeated = np.flatnonzero(np.diff(sorted_numbers) == 0)
     if repeated.size:
         position = repeated[0]
@@ -108,3 +135,10 @@ def _numbered_files(path: Path, study_id: str) -> tuple[NDArray[np.int64], list[
             "keep one of them",
         )
     return sorted_numbers, [names[row] for row in order]
+
+
+def _ignore(path: Path, name: str, ignored: Ignored) -> None:
+    if (path / name).is_dir():
+        ignored.add_folder(INSIDE_STUDY, name)
+    else:
+        ignored.add_file(HIDDEN if name.startswith(".") else UNKNOWN, name)

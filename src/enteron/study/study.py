@@ -6,14 +6,16 @@ from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from types import TracebackType
-from typing import ClassVar, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
 from enteron.errors import ConfigError, StudyError
+from enteron.files import RECORD_LIMIT, read_text
 from enteron.options import Options, parse_json_options
+from enteron.study.ignored import Ignored
 from enteron.types import FrameAxis
 
 RGB = NDArray[np.uint8]  # (height, width, 3)
@@ -45,16 +47,11 @@ class StudyMetadata(Options):
 
 def read_folder_metadata(folder: Path, study_id: str) -> StudyMetadata:
     """The metadata in a folder of frames; empty where there is no such file."""
-    try:
-        text = (folder / METADATA_FILE).read_text(encoding="utf-8")
-    except FileNotFoundError:
+    path, source = folder / METADATA_FILE, f"{METADATA_FILE} of study {study_id}"
+    if not path.exists():
         return StudyMetadata()
-    except (OSError, UnicodeDecodeError) as error:
-        raise StudyError(
-            f"{METADATA_FILE} of study {study_id} cannot be read ({error})",
-            "correct the file, or remove it",
-        ) from error
-    return _parse(text, f"{METADATA_FILE} of study {study_id}")
+    remedy = "correct the file, or remove it"
+    return _parse(read_text(path, RECORD_LIMIT, remedy, source=source, error=StudyError), source)
 
 
 def read_comment_metadata(comment: str | None, study_id: str) -> StudyMetadata:
@@ -84,6 +81,69 @@ class Frame:
     time: Fraction | None  # seconds since the first frame, where known
     image: RGB | None  # None when the frame cannot be read; never a black image instead
     problem: str | None = None  # why the frame cannot be read
+    digest: bytes | None = None  # of the frame's own file (`enteron.study.content`), if it has one
+
+
+@dataclass(frozen=True, slots=True)
+class MissingPart:
+    """The end of a recording that its header promises and the file does not hold."""
+
+    frames: int | None  # frames that are missing; None where they cannot be counted
+    seconds: float | None  # time that is missing, where known
+    found_frames: int  # up to the last frame there is, gaps included
+    sentence: str  # for people
+
+    @classmethod
+    def of(
+        cls,
+        found: int,
+        expected: int | None,
+        covered: float,
+        seconds: float | None,
+        ends_inside: bool,
+    ) -> "MissingPart | None":
+        """What is missing of `expected` frames or of `seconds`; None where nothing is.
+
+        `covered` are the seconds up to the last frame; `ends_inside` says that the file ends in the
+        middle of a picture.
+        """
+        if expected is not None and expected > found:
+            lost = expected - found
+            length = covered / found * lost
+            sentence = (
+                f"the recording is cut off: {lost:,} of {expected:,} frames are missing at its end "
+                f"({_duration(length)} of {_duration(covered + length)})"
+            )
+            return cls(lost, length, found, sentence)
+        if (
+            expected is None
+            and seconds is not None
+            and seconds - covered > max(2.0, 0.02 * seconds)
+        ):
+            sentence = (
+                f"the recording is cut off: {_duration(seconds - covered)} of "
+                f"{_duration(seconds)} are missing at its end"
+            )
+            return cls(None, seconds - covered, found, sentence)
+        if ends_inside:
+            return cls(
+                None,
+                None,
+                found,
+                "the recording is cut off in the middle of a picture; how much is missing at its "
+                "end is not known",
+            )
+        return None
+
+
+def _duration(seconds: float) -> str:
+    """'2 h 05 min', '3 min 20 s' or '4.2 s'."""
+    if seconds >= 3600:
+        minutes = round(seconds / 60)
+        return f"{minutes // 60} h {minutes % 60:02d} min"
+    if seconds >= 60:
+        return f"{int(seconds) // 60} min {int(seconds) % 60:02d} s"
+    return f"{seconds:.1f} s"
 
 
 class Study(ABC):
@@ -106,6 +166,8 @@ class Study(ABC):
         self.rate = rate  # frames per second, exact; None when unknown or variable
         self.unreadable: dict[int, str] = {}
         self.notes: tuple[str, ...] = ()  # oddities of the source that a person should know
+        self.ignored = Ignored()  # what lies beside the frames and is not read
+        self.missing: MissingPart | None = None  # of a recording that is cut off
 
     @property
     def numbers(self) -> NDArray[np.int64]:
@@ -149,16 +211,19 @@ class Study(ABC):
         self._record_unreadable(frame)
         return frame
 
-    random_access: ClassVar[bool] = False
+    random_access: bool = False
     """Whether any frame is as cheap to read as the next, also from several threads at once."""
 
-    def file_stamps(self, rows: slice = slice(None)) -> NDArray[np.int64]:
-        """(files, 2) size in bytes and modification time, to detect that a file has changed.
+    def files(self, rows: slice = slice(None)) -> list[str]:
+        """Paths of the study's files: one for each of `rows`, or the single one of a video.
 
-        One row for each of `rows` where every frame is a file, a single row for a video; -1 where
-        a file no longer exists. A source without files never changes.
+        A source without files never changes.
         """
-        return np.zeros((1, 2), dtype=np.int64)
+        return []
+
+    def new_files(self) -> int:
+        """How many files belong to the study now and did not when it was opened."""
+        return 0
 
     def times(self) -> NDArray[np.float64] | None:
         """(rows,) seconds of every frame since the first one, or None when not known."""

@@ -1,75 +1,83 @@
 """A study as a video file, decoded with PyAV.
 
-A stamp is the presentation time of a packet or frame, counted in ticks of the stream's time base.
+Every packet is decoded under the number that the index gives it, and nothing is shown after damage
+up to the next intact key frame: decoders hide damage, and pictures that are predicted from a
+damaged one are damaged too.
 """
 
-from collections.abc import Iterator
+import queue
+import threading
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
 import av
 import numpy as np
-from av.container import InputContainer
 from av.error import FFmpegError
+from av.packet import Packet
 from av.video.frame import VideoFrame
-from av.video.stream import VideoStream
 from numpy.typing import NDArray
 
 from enteron.errors import StudyError
+from enteron.study.bitstream import HEADER_BYTES, FrameNumbers
+from enteron.study.slice_check import SliceCheck
 from enteron.study.study import Frame, Study, StudyMetadata, read_comment_metadata
+from enteron.study.video_index import UNNUMBERED, VideoIndex, read_index
+from enteron.study.video_source import MAX_PIXELS, VideoSource, errors_in
 from enteron.types import FrameAxis
 
-_PROBE_FRAMES = 64  # enough for several groups of pictures with B-frames
 _READ_ON = 100  # frames: up to here, decoding on is cheaper than seeking
+_AHEAD = 8  # pictures that are decoded before they are asked for
+_EMPTY_PACKET = 32  # bytes; a packet this small may repeat the picture before without a new one
+
+NO_PICTURE = "the video has no decodable picture here"
+DAMAGED = "the picture is damaged in the video"
+AFTER_DAMAGE = "the video is damaged before this picture, up to the next intact key frame"
 
 
 class VideoFile(Study):
-    """Frames of a video, numbered from 0 in the order in which they are shown.
+    """Frames of a video, numbered from 0 as in the undamaged file.
 
-    The frames are counted by reading all packets once, without decoding. The counts in headers
-    are estimates in some containers, and those of a truncated file are too large.
-
-    A decoded frame gets its number by its presentation stamp. The stamps of two containers cannot
-    be used: AVI stamps packets in decoding order, which is wrong with B-frames, and an MPEG
-    program stream stamps only some frames. There, frames are counted as they are decoded, times
-    follow from the stated rate, and reading one frame decodes all frames before it.
+    At a constant rate a number is a place in time, and frames that the file lacks leave a gap in
+    the numbering. At a variable rate frames are numbered by their order.
     """
 
     def __init__(self, path: Path, study_id: str) -> None:
         self._path = path
-        with _open(path, study_id) as container:
-            index = _read_index(container, study_id)
-            declared = container.streams.video[0].frames
-            metadata = _metadata(container, study_id)
-        self._stamps = index.stamps
-        self._time_base = index.time_base
-        self._has_stamps = index.unique and _stamps_increase(path, study_id)
-        rate = index.constant_rate if self._has_stamps else index.stated_rate
-        super().__init__(study_id, FrameAxis(np.arange(len(index.stamps))), rate, metadata)
+        self._index = index = read_index(path, study_id)
+        super().__init__(study_id, FrameAxis(index.frames), index.rate, self._metadata(study_id))
         self._cursor: _Cursor | None = None
-        if declared and declared != len(self):
-            self.notes = (f"the header states {declared} frames, the file holds {len(self)}",)
+        self.missing = index.missing
+        self.notes = index.notes
+        header = index.facts.header_frames
+        if header and header != int(index.frames[-1]) + 1:
+            stated = f"the header states {header} frames, the file holds {len(self)}"
+            self.notes = (stated, *self.notes)
+        first = int(index.frames[0])
+        if first:
+            self.notes = (f"the first {first:,} frames of the recording are lost", *self.notes)
+
+    def _metadata(self, study_id: str) -> StudyMetadata:
+        # Matroska spells the key in capitals, MP4 does not.
+        tags = {name.lower(): value for name, value in self._index.tags.items()}
+        return read_comment_metadata(tags.get("comment"), study_id)
 
     def times(self) -> NDArray[np.float64] | None:
-        if self.rate is not None or not self._has_stamps:
+        stamps = self._index.stamps
+        if stamps is None:
             return super().times()
-        return (self._stamps - self._stamps[0]) * float(self._time_base)
+        return stamps * float(self._index.facts.time_base)
 
     def _time(self, row: int) -> Fraction | None:
-        if self.rate is not None or not self._has_stamps:
-            return super()._time(row)
-        return int(self._stamps[row] - self._stamps[0]) * self._time_base
+        return self._index.seconds(row)
 
-    def file_stamps(self, rows: slice = slice(None)) -> NDArray[np.int64]:
-        try:
-            status = self._path.stat()
-        except OSError:
-            return np.array([[-1, -1]], dtype=np.int64)
-        return np.array([[status.st_size, status.st_mtime_ns]], dtype=np.int64)
+    def files(self, rows: slice = slice(None)) -> list[str]:
+        return [str(self._path)]
 
     def _stream(self, start: int) -> Iterator[Frame]:
-        cursor = self._open_cursor(start)
+        decoder = _Decoder(self._path, self.id, self._index, self._starting_packet(start))
+        cursor = _Cursor(self, _DecodingThread(decoder), start)
         try:
             yield from cursor
         finally:
@@ -77,12 +85,12 @@ class VideoFile(Study):
 
     def _fetch(self, row: int) -> Frame:
         # Neighbouring frames are often read one after the other: decode on where that is cheaper.
-        near = _READ_ON if self._has_stamps else len(self)
-        if self._cursor is None or not 0 <= row - self._cursor.row <= near:
+        if self._cursor is None or not 0 <= row - self._cursor.row <= _READ_ON:
             self.close()
-            self._cursor = self._open_cursor(row)
+            decoder = _Decoder(self._path, self.id, self._index, self._starting_packet(row))
+            self._cursor = _Cursor(self, decoder, row)
         for frame in self._cursor:
-            if frame.number == row:
+            if frame.number == self.numbers[row]:
                 return frame
         raise AssertionError("a cursor yields every row up to the last one")
 
@@ -91,197 +99,323 @@ class VideoFile(Study):
             self._cursor.close()
             self._cursor = None
 
-    def _open_cursor(self, row: int) -> "_Cursor":
-        return _Cursor(self, _open(self._path, self.id), row)
+    def _starting_packet(self, row: int) -> int:
+        """The key packet from which a frame can be decoded."""
+        index = self._index
+        packet = int(np.flatnonzero(index.numbers == self.numbers[row])[0])
+        keys = np.flatnonzero(index.packets.key[: packet + 1])
+        # A picture that is shown before the key frame it follows is predicted from the group before.
+        shown_before = index.numbers[keys] <= self.numbers[row]
+        keys = keys[shown_before & (index.numbers[keys] != UNNUMBERED)]
+        return int(keys[-1]) if keys.size else 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Picture:
+    """A decoded picture, or the reason why there is none."""
+
+    number: int
+    frame: VideoFrame | None
+    problem: str | None = None
 
 
 class _Cursor:
-    """Decodes forward from a row and yields every row from there on, missing ones included."""
+    """Yields every row from one on, missing ones included."""
 
-    def __init__(self, video: VideoFile, container: InputContainer, row: int) -> None:
+    def __init__(self, video: VideoFile, decoder: "_Decoder | _DecodingThread", row: int) -> None:
         self._video = video
-        self._container = container
+        self._decoder = decoder
         self.row = row  # the next row to yield
-        self._pictures = self._seek(row)
-        self._ahead: tuple[int, VideoFrame] | None = next(self._pictures, None)
+        self._problems: dict[int, str] = {}
+        self._ahead: _Picture | None = None
+        self._advance()
 
     def __iter__(self) -> Iterator[Frame]:
         return self
 
     def __next__(self) -> Frame:
-        video = self._video
-        row = self.row
+        video, row = self._video, self.row
         if row == len(video):
             raise StopIteration
-        while self._ahead is not None and self._ahead[0] < row:
-            self._ahead = next(self._pictures, None)
+        number = int(video.numbers[row])
+        while self._ahead is not None and self._ahead.number < number:
+            self._advance()
         self.row += 1
-        if self._ahead is None or self._ahead[0] > row:
-            return Frame(row, video._time(row), None, "the video has no decodable picture here")
-        picture = self._ahead[1]
-        if picture.is_corrupt:
-            return Frame(row, video._time(row), None, "the picture is damaged in the video")
-        image = np.asarray(picture.to_ndarray(format="rgb24"), dtype=np.uint8)
-        return Frame(row, video._time(row), image)
+        problem = self._problems.pop(number, NO_PICTURE)
+        picture = self._ahead
+        if picture is None or picture.number > number or picture.frame is None:
+            return Frame(number, video._time(row), None, problem)
+        image = np.asarray(picture.frame.to_ndarray(format="rgb24"), dtype=np.uint8)
+        return Frame(number, video._time(row), image)
+
+    def _advance(self) -> None:
+        """Go on to the next picture, keeping the reasons for those that are missing."""
+        for picture in self._decoder:
+            if picture.frame is not None:
+                self._ahead = picture
+                return
+            self._problems[picture.number] = picture.problem or NO_PICTURE
+        self._ahead = None
 
     def close(self) -> None:
-        self._container.close()
+        self._decoder.close()
 
-    def _seek(self, row: int) -> Iterator[tuple[int, VideoFrame]]:
-        """Yield (row, picture) from the key frame before `row` on.
 
-        Some containers seek too far. Then try again from further back, and at last from the start
-        of the file, which always works.
-        """
-        back = 0  # rows
-        while True:
-            target = row - back
-            if target <= 0 or not self._video._has_stamps:
-                self._reopen()
-                return self._rows()
-            stream = self._container.streams.video[0]
-            self._container.seek(int(self._video._stamps[target]), stream=stream, backward=True)
-            pictures = self._rows()
-            first = next(pictures, None)
-            if first is not None and first[0] <= row:
-                return _chain(first, pictures)
-            back = max(2 * back, 16)
+class _Decoder:
+    """Decodes packet by packet from a key packet on, and yields only pictures that can be trusted.
 
-    def _reopen(self) -> None:
-        # Not seek(0): where the first stamp is not 0, some containers seek into the middle.
-        self._container.close()
-        self._container = _open(self._video._path, self._video.id)
+    Decoding takes a single thread: FFmpeg's own threads report an error some packets later.
+    Each packet carries its row in place of its stamp, so that every picture names its packet.
+    """
 
-    def _rows(self) -> Iterator[tuple[int, VideoFrame]]:
-        stamps = self._video._stamps
-        if not self._video._has_stamps:
-            # A packet that does not decode still counts as a row, so that later rows stay right.
-            for row, picture in enumerate(_pictures(self._container)):
-                if picture is not None:
-                    yield row, picture
-            return
-        previous = -1
-        for picture in _pictures(self._container):
-            if picture is None or picture.pts is None:
+    def __init__(self, path: Path, study_id: str, index: VideoIndex, start: int) -> None:
+        self._index = index
+        self._study_id = study_id
+        self._path = path
+        self._source = VideoSource(path, study_id, fill_in=index.fill_in)
+        self._prepare()
+        self._frame_numbers = (
+            FrameNumbers(index.facts.extradata) if index.facts.codec == "h264" else None
+        )
+        self._slices = SliceCheck.for_stream(index.facts.codec, index.facts.extradata)
+        self._trusted = False
+        self._start = start
+        self._run_first = 0  # number of the key frame at which decoding started
+        self._last_number = -1  # of the last picture shown
+        self._fed: dict[int, int] = {}  # number of each packet that was decoded: its row
+        self._pictures = self._run()
+
+    def __iter__(self) -> Iterator[_Picture]:
+        return self._pictures
+
+    def close(self) -> None:
+        self._pictures.close()
+        if self._slices is not None:
+            self._slices.close()
+        self._source.close()
+
+    def _prepare(self) -> None:
+        context = self._source.stream.codec_context
+        context.thread_count = 1
+        context.options = {
+            "err_detect": "crccheck+bitstream+buffer",
+            "max_pixels": str(MAX_PIXELS),
+        }
+
+    def _run(self) -> Iterator[_Picture]:
+        index = self._index
+        packets, numbers = index.packets, index.numbers
+        for row, packet in self._packets():
+            number = int(numbers[row])
+            if packets.broken[row] or packets.suspect[row]:
+                yield from self._leave()
+            if packets.suspect[row]:
+                yield from self._reject(number, DAMAGED)
                 continue
-            row = int(np.searchsorted(stamps, picture.pts))
-            if row == stamps.size or stamps[row] != picture.pts:
-                continue  # left over from before a seek point, with a stamp that no packet has
-            if row <= previous:
+            if not self._trusted:
+                if not packets.key[row] or number == UNNUMBERED:
+                    yield from self._reject(number, AFTER_DAMAGE)
+                    continue
+                self._enter(number)
+            if not self._follows(packet):
+                yield from self._leave()
+                yield from self._reject(number, AFTER_DAMAGE)
+                continue
+            is_leading = number < self._run_first
+            packet.pts, packet.dts = row, None
+            whole = None if self._slices is None else self._slices.submit(packet)
+            pictures, damaged = self._decode(packet)
+            damaged |= whole is not None and not whole.result()
+            if damaged and not is_leading:
+                yield from self._leave(pictures, row)
+                yield from self._reject(number, DAMAGED)
+                continue
+            if not is_leading:
+                self._fed[number] = row
+            yield from self._shown(pictures)
+        yield from self._leave()
+
+    def _packets(self) -> Iterator[tuple[int, Packet]]:
+        """Row and packet from the starting packet on."""
+        if self._start > 0:
+            found = self._sought()
+            if found is not None:
+                yield from self._checked(self._start, found)
+                return
+            self._source.close()
+            self._source = VideoSource(self._path, self._study_id, fill_in=self._index.fill_in)
+            self._prepare()
+        rows = self._checked(0, _demuxed(self._source))
+        for row, packet in rows:
+            if row >= self._start:
+                yield row, packet
+
+    def _sought(self) -> Iterator[Packet] | None:
+        """The packets from the starting one on, by seeking; None where that is not possible."""
+        packets, start = self._index.packets, self._start
+        stamps = [stamp for stamp in (packets.pts[start], packets.dts[start]) if stamp > -(2**62)]
+        if not stamps or self._index.facts.container in ("avi", "mpeg"):
+            return None
+        with av.logging.Capture():
+            try:
+                stream = self._source.stream
+                self._source.container.seek(int(min(stamps)), stream=stream, backward=True)
+            except (FFmpegError, OSError):
+                return None
+        found = _demuxed(self._source)
+        for count, packet in enumerate(found):
+            if packets.same(start, packet):
+                return _chain(packet, found)
+            if count > 2000:
+                break
+        return None
+
+    def _checked(self, row: int, packets: Iterator[Packet]) -> Iterator[tuple[int, Packet]]:
+        """Packets with their rows; a file that is no longer the one that was indexed is refused."""
+        for packet in packets:
+            if row >= len(self._index.packets):
+                return
+            if not self._index.packets.same(row, packet):
                 raise StudyError(
-                    f"the video of study {self._video.id} goes back in time at frame {row}",
-                    "convert it with: ffmpeg -i VIDEO -fps_mode cfr VIDEO.mkv",
+                    f"the video of study {self._study_id} cannot be read twice alike",
+                    "wait until nothing writes to it, or convert it with: "
+                    "ffmpeg -i VIDEO -fps_mode cfr VIDEO.mkv",
                 )
-            previous = row
-            yield row, picture
+            yield row, packet
+            row += 1
+
+    def _enter(self, number: int) -> None:
+        """Start afresh at a key frame, as if the video began here."""
+        self._source.stream.codec_context.flush_buffers()
+        if self._frame_numbers is not None:
+            self._frame_numbers.restart()
+        if self._slices is not None:
+            self._slices.restart()
+        self._trusted = True
+        self._run_first = number
+        self._fed.clear()
+
+    def _leave(
+        self, pictures: Sequence[VideoFrame] = (), damaged: int | None = None
+    ) -> Iterator[_Picture]:
+        """Show what was decoded before the damaged packet, and trust nothing from here on."""
+        if not self._trusted:
+            return
+        rest, _ = self._decode(None)
+        intact = [p for p in (*pictures, *rest) if damaged is None or (p.pts or 0) < damaged]
+        yield from self._shown(intact)
+        self._trusted = False
+        for number in sorted(self._fed):
+            yield from self._reject(number, NO_PICTURE)
+        self._fed.clear()
+
+    def _follows(self, packet: Packet) -> bool:
+        if self._frame_numbers is None:
+            return True
+        return self._frame_numbers.follows(memoryview(packet)[:HEADER_BYTES].tobytes())
+
+    def _decode(self, packet: Packet | None) -> tuple[list[VideoFrame], bool]:
+        """Pictures that come out when a packet goes in, and whether the decoder reports damage."""
+        with av.logging.Capture() as errors:
+            try:
+                pictures = self._source.stream.codec_context.decode(packet)
+            except (FFmpegError, EOFError):
+                return [], True
+        return pictures, bool(errors_in(errors))
+
+    def _shown(self, pictures: Sequence[VideoFrame]) -> Iterator[_Picture]:
+        """Those of the pictures that can be trusted, in order."""
+        for picture in pictures:
+            row = picture.pts
+            number = UNNUMBERED if row is None else int(self._index.numbers[row])
+            if not self._trusted or number == UNNUMBERED or number < self._run_first:
+                continue
+            if picture.is_corrupt:
+                self._trusted = False
+                yield from self._reject(number, DAMAGED)
+                continue
+            if number <= self._last_number or self._passes_over(number):
+                self._trusted = False  # the decoder shows them in another order than their stamps
+                yield from self._reject(number, DAMAGED)
+                continue
+            self._fed.pop(number, None)
+            self._last_number = number
+            yield _Picture(number, picture)
+
+    def _passes_over(self, number: int) -> bool:
+        """Whether a picture comes before one that was decoded and is to be shown earlier."""
+        earlier = [fed for fed in self._fed if fed < number]
+        for fed in earlier:
+            if self._index.packets.size[self._fed[fed]] > _EMPTY_PACKET:
+                return self._index.facts.reorders
+            del self._fed[fed]
+        return False
+
+    @staticmethod
+    def _reject(number: int, problem: str) -> Iterator[_Picture]:
+        if number != UNNUMBERED:
+            yield _Picture(number, None, problem)
 
 
-def _chain(
-    first: tuple[int, VideoFrame], rest: Iterator[tuple[int, VideoFrame]]
-) -> Iterator[tuple[int, VideoFrame]]:
+def _demuxed(source: VideoSource) -> Iterator[Packet]:
+    """Packets of the video, as the index counts them."""
+    packets = source.container.demux(source.stream)
+    while True:
+        with av.logging.Capture():
+            try:
+                packet = next(packets)
+            except (StopIteration, FFmpegError, EOFError):  # the latter where the file is truncated
+                source.require_read()
+                return
+        if packet.size and not packet.is_discard:
+            yield packet
+
+
+def _chain(first: Packet, rest: Iterator[Packet]) -> Iterator[Packet]:
     yield first
     yield from rest
 
 
-def _open(path: Path, study_id: str) -> InputContainer:
-    try:
-        container = av.open(str(path), options={"fflags": "genpts"})
-    except (FFmpegError, OSError) as error:
-        raise StudyError(
-            f"the video of study {study_id} cannot be opened ({_reason(error)})",
-            "check that it is a whole video file; an MP4 cut off while copying has no index",
-        ) from error
-    if not container.streams.video:
-        container.close()
-        raise StudyError(f"the file of study {study_id} has no video in it", "give a video file")
-    container.streams.video[0].thread_type = "AUTO"
-    return container
+class _DecodingThread:
+    """A decoder in a thread of its own, some pictures ahead of whoever converts them."""
 
+    def __init__(self, decoder: _Decoder) -> None:
+        self._decoder = decoder
+        self._ready: queue.Queue[_Picture | BaseException | None] = queue.Queue(_AHEAD)
+        self._stopped = threading.Event()
+        self._ended = False
+        self._thread = threading.Thread(target=self._decode, name="enteron-video", daemon=True)
+        self._thread.start()
 
-def _reason(error: BaseException) -> str:
-    text = getattr(error, "strerror", None) or str(error)
-    return str(text).lower()
+    def __iter__(self) -> Iterator[_Picture]:
+        return self
 
+    def __next__(self) -> _Picture:
+        if self._ended:
+            raise StopIteration
+        item = self._ready.get()
+        if item is None or isinstance(item, BaseException):
+            self._ended = True
+            if item is not None:
+                raise item
+            raise StopIteration
+        return item
 
-def _pictures(container: InputContainer) -> Iterator[VideoFrame | None]:
-    """Yield decoded pictures in presentation order, and None for a packet that does not decode."""
-    stream = container.streams.video[0]
-    packets = container.demux(stream)
-    while True:
+    def close(self) -> None:
+        self._stopped.set()
+        while self._thread.is_alive():  # it may be blocked on a full queue
+            try:
+                self._ready.get_nowait()
+            except queue.Empty:
+                self._thread.join(0.005)
+        self._decoder.close()
+
+    def _decode(self) -> None:
         try:
-            packet = next(packets)
-        except (StopIteration, FFmpegError):  # the latter where the file is truncated
-            break
-        try:
-            yield from packet.decode()
-        except FFmpegError:
-            yield None
-
-
-@dataclass(frozen=True)
-class _Index:
-    """What the packets of a video say about its frames."""
-
-    stamps: NDArray[np.int64]  # presentation stamp of every frame, ascending, in ticks
-    unique: bool  # no two frames share a stamp, and none lacks one
-    time_base: Fraction  # seconds per tick
-    stated_rate: Fraction | None
-    constant_rate: Fraction | None  # a stated rate that all stamps fit
-
-
-def _read_index(container: InputContainer, study_id: str) -> _Index:
-    stream = container.streams.video[0]
-    stamps: list[int] = []
-    unstamped = 0
-    try:
-        for packet in container.demux(stream):
-            if packet.size and not packet.is_discard:
-                unstamped += packet.pts is None
-                stamps.append(packet.pts or 0)
-    except FFmpegError:
-        pass  # the file is truncated: the study is what can be read
-    if not stamps or stream.time_base is None:
-        raise StudyError(
-            f"the video of study {study_id} holds no frames", "copy it again from its source"
-        )
-    ordered = np.sort(np.array(stamps, dtype=np.int64))
-    return _Index(
-        ordered,
-        unstamped == 0 and bool((np.diff(ordered) > 0).all()),
-        stream.time_base,
-        stream.average_rate or stream.guessed_rate,
-        _constant_rate(ordered, stream),
-    )
-
-
-def _constant_rate(stamps: NDArray[np.int64], stream: VideoStream) -> Fraction | None:
-    """The exact rate, if one of the stated rates fits every stamp to within a tick."""
-    assert stream.time_base is not None
-    elapsed = (stamps - stamps[0]).astype(np.float64)
-    for rate in (stream.average_rate, stream.guessed_rate, stream.base_rate):
-        if rate:
-            ticks = np.arange(stamps.size) * float(1 / (rate * stream.time_base))
-            if np.abs(elapsed - ticks).max() <= 1.01:  # both stamps of a difference are rounded
-                return rate
-    return None
-
-
-def _stamps_increase(path: Path, study_id: str) -> bool:
-    """Whether decoded pictures have increasing stamps; only the first ones are checked."""
-    previous = None
-    with _open(path, study_id) as container:
-        for count, picture in enumerate(_pictures(container)):
-            if picture is None:
-                continue
-            if picture.pts is None or (previous is not None and picture.pts <= previous):
-                return False
-            if count == _PROBE_FRAMES:
-                break
-            previous = picture.pts
-    return True
-
-
-def _metadata(container: InputContainer, study_id: str) -> StudyMetadata:
-    # Matroska spells the key in capitals, MP4 does not.
-    tags = {name.lower(): value for name, value in container.metadata.items()}
-    return read_comment_metadata(tags.get("comment"), study_id)
+            for picture in self._decoder:
+                self._ready.put(picture)
+                if self._stopped.is_set():
+                    return
+            self._ready.put(None)
+        except BaseException as error:  # raised again where the pictures are used
+            self._ready.put(error)

@@ -220,17 +220,19 @@ def mixup_weight(alpha: float, *counters: int) -> float:
 
 
 def mixup(
-    clips: torch.Tensor, targets: torch.Tensor, weight: float
-) -> tuple[torch.Tensor, torch.Tensor]:
+    clips: torch.Tensor, targets: torch.Tensor, known: torch.Tensor, weight: float
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Mix each clip (n, frames, ...) and its targets with those of its neighbour in the batch.
 
     All frames of a clip have the same weight, so that they still differ by time alone. The draws of
     a batch are independent, so a fixed partner is as random as a shuffled one; and positions 2i and
-    2i + 1 always belong to the same process.
+    2i + 1 always belong to the same process. A label that is unknown in one of the two is unknown
+    in the mixture.
     """
     if weight == 1:
-        return clips, targets
+        return clips, targets, known
     order = torch.arange(len(clips), device=clips.device)
     partner = torch.minimum(order ^ 1, order[-1:])  # the last of an odd number is its own partner
     mixed = weight * clips + (1 - weight) * clips[partner]
-    return mixed, weight * targets + (1 - weight) * targets[partner]
+    mixed_targets = weight * targets + (1 - weight) * targets[partner]
+    return mixed, mixed_targets, known & known[partner]

@@ -30,7 +30,8 @@ class Batch:
 
     samples: NDArray[np.int64]  # (n,)
     inputs: torch.Tensor  # clips (n, frames, 3, size, size) uint8, or windows (n, frames, 512)
-    targets: torch.Tensor  # (n, 17) float32, 0 or 1
+    targets: torch.Tensor  # (n, 17) float32, 0 or 1; 0 where unknown
+    known: torch.Tensor  # (n, 17) bool
 
 
 class BatchSource(Protocol):
@@ -61,6 +62,8 @@ def clip_rows(samples: Samples, frames: int, step: int) -> NDArray[np.int64]:
     return np.concatenate([np.empty((0, frames), np.int64), *rows])
 
 
-def targets_of(samples: Samples, chosen: NDArray[np.int64]) -> torch.Tensor:
-    """(n, 17) labels of the chosen samples as float32."""
-    return torch.from_numpy(samples.labels[chosen].astype(np.float32))
+def make_batch(samples: Samples, chosen: NDArray[np.int64], inputs: torch.Tensor) -> Batch:
+    """The chosen samples with their inputs and labels."""
+    labels = samples.labels[chosen]
+    targets = torch.from_numpy(labels.present.astype(np.float32))
+    return Batch(chosen, inputs, targets, torch.from_numpy(labels.known.copy()))

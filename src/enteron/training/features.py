@@ -8,13 +8,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from enteron.datasets.galar import Entry
+from enteron.datasets.dataset import DatasetStudy
 from enteron.errors import StudyError
+from enteron.files import make_folder
 from enteron.inference.embed import FLIPPED, PLAIN, EmbedOptions, View, embed_study
 from enteron.inference.encoder import Encoder, ImageBatch
 from enteron.inference.store import SUFFIX
 from enteron.training.augmentation import Augmentation
-from enteron.training.batches import Batch, Draw, clip_rows, targets_of
+from enteron.training.batches import Batch, Draw, clip_rows, make_batch
 from enteron.training.options import TrainingOptions
 from enteron.training.sampling import Samples, StudySamples, seed_of
 
@@ -32,7 +33,7 @@ class StudyFeatures:
 
 
 def store_features(
-    entry: Entry,
+    entry: DatasetStudy,
     samples: StudySamples,
     encoder: Encoder,
     folder: Path,
@@ -40,14 +41,14 @@ def store_features(
     advance: Callable[[int], None],
 ) -> StudyFeatures:
     """Encode a study into the folder, or open what an earlier run stored there."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     embeddings = embed_study(
         entry.open(),
         encoder,
-        folder / f"{entry.id}{SUFFIX}",
+        folder / f"{samples.study}{SUFFIX}",
         EmbedOptions(),  # the options of `enteron calibrate`, which can use the same files
         advance,
-        views=stored_views(entry.id, options, encoder.preprocessing.size),
+        views=stored_views(samples.study, options, encoder.preprocessing.size),
     )
     return StudyFeatures(samples, embeddings.features, embeddings.readable)
 
@@ -107,7 +108,7 @@ class FeatureSource:
         """A batch for every draw; a sample's seed selects one of the stored views."""
         for draw in draws:
             windows = torch.from_numpy(self._windows(draw))
-            yield Batch(draw.samples, windows, targets_of(self.samples, draw.samples))
+            yield make_batch(self.samples, draw.samples, windows)
 
     def prepare(self, inputs: torch.Tensor) -> torch.Tensor:
         return inputs

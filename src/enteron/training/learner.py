@@ -45,7 +45,12 @@ class Learner:
         self._scaler = torch.amp.GradScaler(device.type, enabled=self._dtype is torch.float16)
 
     def losses(
-        self, network: Network, outputs: Outputs, targets: torch.Tensor, smoothing: float
+        self,
+        network: Network,
+        outputs: Outputs,
+        targets: torch.Tensor,
+        known: torch.Tensor,
+        smoothing: float,
     ) -> Losses:
         """The objective of one batch."""
         head = network.head
@@ -53,6 +58,7 @@ class Learner:
             outputs.logits,
             outputs.contrastive,
             targets,
+            known,
             positive_weight=self._positive_weight,
             anatomy=head.anatomy.weight,
             hidden=head.pathology.hidden.weight,
@@ -61,12 +67,12 @@ class Learner:
             options=self.options.losses,
         )
 
-    def forward(self, inputs: torch.Tensor, targets: torch.Tensor) -> Losses:
+    def forward(self, inputs: torch.Tensor, targets: torch.Tensor, known: torch.Tensor) -> Losses:
         """The objective of this process's share of a batch, in training mode."""
         self.network.train()
         with self.autocast():
             outputs = self.network(inputs)
-        losses = self.losses(self.network, outputs, targets, self.options.losses.smoothing)
+        losses = self.losses(self.network, outputs, targets, known, self.options.losses.smoothing)
         if len(targets):
             return losses
         # Every frame of our share is unreadable. Other processes still wait for our gradients: the
@@ -75,7 +81,7 @@ class Learner:
         return replace(losses, data=zero, classification=zero, contrastive=zero)
 
     def backward(self, losses: Losses, share: float) -> None:
-        """Add a batch's gradient to the step's; `share`: this process's share of its samples.
+        """Add a batch's gradient to the step's; `share`: this process's share of its known labels.
 
         The losses of samples are means, so each process counts by its share. Losses of the weights
         are the same in every process and count once.

@@ -37,9 +37,10 @@ from enteron.training.results import (
     validation_metrics,
 )
 from enteron.training.sampling import Sampler, process_share, seed_of
+from enteron.types import FrameLabels
 
-Metrics = Callable[[NDArray[np.bool_], NDArray[np.float32]], ValidationMetrics]
-"""Metrics of scores (n, 17), given the truth (n, 17)."""
+Metrics = Callable[[FrameLabels, NDArray[np.float32]], ValidationMetrics]
+"""Metrics of scores (n, 17), given the truth."""
 
 
 @dataclass(frozen=True)
@@ -106,9 +107,17 @@ class TrainingLoop:
         _require_even_shares(options.batch, self.processes.size)
         samples = train.samples
         self.sampler = Sampler(
-            samples.labels, options.sampler, options.batch, options.accumulate, options.seed
+            samples.labels,
+            options.sampler,
+            options.batch,
+            options.accumulate,
+            options.seed,
+            samples.source_index,
         )
-        positive_weight = positive_weights(torch.from_numpy(samples.counts), len(samples))
+        labels = samples.labels
+        positive_weight = positive_weights(
+            torch.from_numpy(labels.present_counts), torch.from_numpy(labels.known_counts)
+        )
         self.learner = Learner(network, options, positive_weight, self.processes, self.device)
         self.state = TrainingState(
             options=options, data=f"{train.samples.hash()}-{val.samples.hash()}"
@@ -199,17 +208,27 @@ class TrainingLoop:
         torch.manual_seed(seed_of(options.seed, "batch", epoch, number))
         inputs = self.train.prepare(batch.inputs.to(self.device, non_blocking=True))
         targets = batch.targets.to(self.device, non_blocking=True)
+        known = batch.known.to(self.device, non_blocking=True)
         weight = mixup_weight(options.mixup, options.seed, epoch, number)
-        inputs, targets = mixup(inputs, targets, weight)
-        losses = learner.forward(inputs, targets)
+        inputs, targets, known = mixup(inputs, targets, known, weight)
+        losses = learner.forward(inputs, targets, known)
+        share = self._share_of_known(known)
         parts = torch.stack([getattr(losses, part).detach().float() for part in _PARTS])
-        parts[: len(_SAMPLE_PARTS)] *= size / count
+        parts[: len(_SAMPLE_PARTS)] *= share
         parts[len(_SAMPLE_PARTS) :] /= self.processes.size
         if float(self.processes.sum((~parts.isfinite().all()).float().reshape(1))):
             raise self._not_finite(epoch, number, batch, inputs, losses)
         values = dict(zip(_PARTS, self.processes.sum(parts).tolist(), strict=True))
-        learner.backward(losses, size / count)
+        learner.backward(losses, share)
         return {"total": values["data"] + values["structure"], **values}, count
+
+    def _share_of_known(self, known: torch.Tensor) -> float:
+        """The share of a batch's known labels that this process has; 0 if nothing is known."""
+        if self.processes.size == 1:
+            return 1.0
+        own = known.sum().reshape(1)
+        here, everywhere = int(own), int(self.processes.sum(own.clone()))
+        return here / everywhere if everywhere else 0.0
 
     def _count_batch(self, losses: dict[str, float] | None) -> None:
         state = self.state
@@ -264,6 +283,7 @@ class TrainingLoop:
             train_loss=self.state.loss / (batches - skipped),
             val_loss=validation.loss,
             figures=self._metrics(validation.truth, validation.scores),
+            sources=self._metrics_by_source(validation),
         )
         history = History(epochs=(*self.state.history.epochs, record))
         best = history.best == record
@@ -280,6 +300,19 @@ class TrainingLoop:
         self._progress.message(_epoch_line(record, best, rate, skipped))
         for listener in self._listeners:
             listener.on_epoch_end(record, best, validation)
+
+    def _metrics_by_source(self, validation: Validation) -> dict[str, ValidationMetrics]:
+        """The metrics of each source's validation frames; empty for a single source."""
+        samples = self.val.samples
+        if len(samples.sources) < 2:
+            return {}
+        source_index = samples.source_index[validation.samples]
+        metrics: dict[str, ValidationMetrics] = {}
+        for index, source in enumerate(samples.sources):
+            rows = np.flatnonzero(source_index == index)
+            if rows.size:
+                metrics[source] = self._metrics(validation.truth[rows], validation.scores[rows])
+        return metrics
 
     def _result(self) -> TrainingResult:
         """The averaged network with the weights of its best epoch, validated once more."""
@@ -350,18 +383,21 @@ def validate(learner: Learner, network: Network, source: BatchSource) -> Validat
     # Each process fills its rows of an array of zeros; the sum of the arrays has all rows. The
     # last column marks the rows that were read.
     scores = torch.zeros(count, len(LABELS) + 1, dtype=torch.float64, device=learner.device)
-    sums = torch.zeros(2, dtype=torch.float64, device=learner.device)  # of losses, of samples
+    # Of losses times the known labels of a batch in frames (17 labels a frame), and of these.
+    sums = torch.zeros(2, dtype=torch.float64, device=learner.device)
     for batch in source.batches(draws[processes.rank :: processes.size]):
         if len(batch.samples) == 0:
             continue
         targets = batch.targets.to(learner.device)
         with learner.autocast():
             outputs = network(source.prepare(batch.inputs.to(learner.device)))
-        losses = learner.losses(network, outputs, targets, smoothing=0.0)
+        known = batch.known.to(learner.device)
+        losses = learner.losses(network, outputs, targets, known, smoothing=0.0)
         rows = torch.from_numpy(batch.samples).to(learner.device)
         scores[rows, :-1] = outputs.logits.double().sigmoid()
         scores[rows, -1] = 1
-        sums += torch.stack((losses.total.double() * len(rows), losses.total.new_tensor(len(rows))))
+        frames = known.sum().double() / len(LABELS)
+        sums += torch.stack((losses.total.double() * frames, frames))
     scores, sums = processes.sum(scores).cpu(), processes.sum(sums).cpu()
     read = scores[:, -1] > 0
     if not read.any():
@@ -374,7 +410,7 @@ def validate(learner: Learner, network: Network, source: BatchSource) -> Validat
         samples=samples,
         truth=source.samples.labels[samples],
         scores=scores[read, :-1].float().numpy(),
-        loss=float(sums[0] / sums[1]),
+        loss=float(sums[0] / sums[1].clamp(min=1 / len(LABELS))),
     )
 
 
@@ -386,8 +422,10 @@ def _epoch_line(record: EpochRecord, best: bool, rate: float, skipped: int) -> s
         f"mAP {metrics.macro_ap:.4f}",
         f"macro F1 {metrics.macro_f1:.4f}",
         f"findings {metrics.findings_ap:.3f}",
-        f"regions {metrics.region_accuracy:.3f} ({rate:.0f} clips/s)",
     ]
+    if metrics.region_accuracy is not None:
+        parts.append(f"regions {metrics.region_accuracy:.3f}")
+    parts[-1] += f" ({rate:.0f} clips/s)"
     if best:
         parts.append("best so far")
     if skipped:

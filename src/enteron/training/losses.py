@@ -36,12 +36,13 @@ def smooth_labels(targets: torch.Tensor, smoothing: float) -> torch.Tensor:
 def asymmetric_focal(
     logits: torch.Tensor,
     targets: torch.Tensor,
+    known: torch.Tensor | None = None,
     *,
     gamma_positive: float = _PAPER.gamma_positive,
     gamma_negative: float = _PAPER.gamma_negative,
     margin: float = _PAPER.margin,
 ) -> torch.Tensor:
-    """Asymmetric focal loss, mean over batch and labels (paper, section 2.5; decision 10).
+    """Asymmetric focal loss, mean over the known labels (paper, section 2.5; decision 10).
 
     With p = sigmoid(logit) and q = max(p - margin, 0):
     -y (1 - p)^gamma+ log(p) - (1 - y) q^gamma- log(1 - q). Soft targets weight the two terms.
@@ -52,13 +53,25 @@ def asymmetric_focal(
     # logsigmoid stays finite where log(sigmoid) would be minus infinity.
     positive = torch.sigmoid(-logits) ** gamma_positive * functional.logsigmoid(logits)
     negative = shifted**gamma_negative * torch.log1p(-shifted)
-    return -(targets * positive + (1 - targets) * negative).mean()
+    losses = -(targets * positive + (1 - targets) * negative)
+    return losses.mean() if known is None else (losses * _known_weights(known, losses)).mean()
 
 
-def positive_weights(positives: torch.Tensor, samples: int) -> torch.Tensor:
+def _known_weights(known: torch.Tensor, losses: torch.Tensor) -> torch.Tensor:
+    """Weights whose mean times losses is the mean over what is known; 0 if nothing is known.
+
+    They are exactly 1 where everything is known, so that the result then has the bits of a plain
+    mean, and so have its gradients.
+    """
+    count = known.sum().to(losses.dtype).clamp(min=1)
+    return known.to(losses.dtype) * (known.numel() / count)
+
+
+def positive_weights(positives: torch.Tensor, samples: torch.Tensor | int) -> torch.Tensor:
     """w_c = min(N_neg / N_pos, 50), at least 1, from counts per label (decision 11).
 
-    A label without positives gets the largest weight, the limit for few positives.
+    `samples`: those in which the label is known. A label without positives gets the largest
+    weight, the limit for few positives.
     """
     positives = positives.to(torch.get_default_dtype())
     ratio = (samples - positives) / positives.clamp(min=1)
@@ -67,12 +80,21 @@ def positive_weights(positives: torch.Tensor, samples: int) -> torch.Tensor:
 
 
 def contrastive_loss(
-    logits: torch.Tensor, targets: torch.Tensor, weights: torch.Tensor
+    logits: torch.Tensor,
+    targets: torch.Tensor,
+    weights: torch.Tensor,
+    known: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Cross-entropy of the contrastive logits, positives weighted per label (decision 11)."""
+    """Cross-entropy of the contrastive logits, positives weighted per label (decision 11).
+
+    Mean over the known labels.
+    """
     logits = _at_least_float32(logits)
     return functional.binary_cross_entropy_with_logits(
-        logits, targets.to(logits.dtype), pos_weight=weights.to(logits.dtype)
+        logits,
+        targets.to(logits.dtype),
+        weight=None if known is None else _known_weights(known, logits),
+        pos_weight=weights.to(logits.dtype),
     )
 
 
@@ -98,6 +120,7 @@ def total_loss(
     logits: torch.Tensor,
     contrastive: torch.Tensor | None,
     targets: torch.Tensor,
+    known: torch.Tensor | None = None,
     *,
     positive_weight: torch.Tensor,
     anatomy: torch.Tensor,
@@ -108,19 +131,23 @@ def total_loss(
 ) -> Losses:
     """L = L_cls + 0.4 L_con + 0.01 L_orth + 0.05 L_ang (paper, section 2.7).
 
-    Logits and targets are (n, 17). `smoothing` applies to L_cls only (decision 12): the options'
+    Logits, targets and `known` are (n, 17); labels that are not known have no loss, and None means
+    that all are. `smoothing` applies to L_cls only (decision 12): the options'
     value in training, 0 in validation. A path that the network does not have (None) adds 0.
     """
     classification = asymmetric_focal(
         logits,
         smooth_labels(targets, smoothing),
+        known,
         gamma_positive=options.gamma_positive,
         gamma_negative=options.gamma_negative,
         margin=options.margin,
     )
     zero = classification.new_zeros(())
     contrast = (
-        zero if contrastive is None else contrastive_loss(contrastive, targets, positive_weight)
+        zero
+        if contrastive is None
+        else contrastive_loss(contrastive, targets, positive_weight, known)
     )
     overlap = orthogonality(anatomy, hidden)
     separation = zero if prototypes is None else angular_separation(prototypes)

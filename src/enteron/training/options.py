@@ -25,6 +25,9 @@ class DataOptions(Options):
     neighbours, whatever the stride."""
     validation: float = Field(default=0.15, gt=0, lt=1)
     """Share of the studies that validate, if no split file is given."""
+    stratified: bool = True
+    """Whether studies change sides where a label that two studies show would be missing from
+    training or validation; a split that lacks nothing stays as the seed makes it."""
     keep_squares: bool = False
     """Whether the full regime stores resized images beside the features (150 kB each at 224
     pixels), so that no image is decoded twice."""
@@ -39,6 +42,15 @@ class SamplerOptions(Options):
     """True: with replacement, frames of rare labels more often (decision 15). False: a shuffle."""
     samples: int | None = Field(default=None, ge=1)
     """Draws per epoch; None: as many as there are samples."""
+    shares: tuple[float, ...] | None = None
+    """How often each of several data roots is drawn, relative to the others, in the order in which
+    they are given; None: in proportion to their samples."""
+
+    @model_validator(mode="after")
+    def _check_shares(self) -> Self:
+        if self.shares is not None and not all(0 < share < float("inf") for share in self.shares):
+            raise ValueError("shares are numbers above 0")
+        return self
 
 
 class AugmentationOptions(Options):

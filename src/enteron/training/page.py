@@ -4,7 +4,7 @@ import io
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
@@ -32,6 +32,9 @@ class TrainingReport:
     counts: NDArray[np.int64]  # (17,) training frames that show each label
     oversampling: NDArray[np.float64]  # (17,) as `sampling.oversampling` defines it
     split: str  # hash
+    source_facts: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Of each of several sources: training studies, training frames, share of the draws,
+    validation studies, validation frames."""
 
 
 def training_page(report: TrainingReport) -> str:
@@ -56,6 +59,8 @@ def training_page(report: TrainingReport) -> str:
             for column, label in enumerate(LABELS)
         ],
         "means": mean_rows(results),
+        "unknown": bool(results.metrics.unknown.any()),
+        "sources": source_rows(report),
         "paper_temperature": f"{paper.temperature:g}",
         "likelihood_temperature": f"{likelihood.temperature:.2f}",
         "version": version("enteron"),
@@ -81,15 +86,17 @@ def epoch_cells(record: EpochRecord) -> list[str]:
         metrics.findings_ap,
         metrics.region_accuracy,
     )
-    return [str(record.epoch), *(f"{number:.4f}" for number in numbers)]
+    return [str(record.epoch), *("-" if n is None else f"{n:.4f}" for n in numbers)]
 
 
 def label_cells(report: TrainingReport, column: int) -> list[str]:
     """A row of the paper's Table 2, with the label's training frames and oversampling."""
     metrics, factor = report.results.metrics, report.oversampling[column]
+    unknown = [f"{metrics.unknown[column]:,}"] if metrics.unknown.any() else []
     return [
         *(_number(getattr(metrics, name)[column]) for name in _COLUMNS),
         f"{metrics.support[column]:,}",
+        *unknown,
         f"{report.counts[column]:,}",
         "-" if math.isnan(factor) else f"{factor:.1f} times",
     ]
@@ -98,13 +105,30 @@ def label_cells(report: TrainingReport, column: int) -> list[str]:
 def mean_rows(results: CalibratedResults) -> list[list[str]]:
     """Macro means by both conventions for labels without positives (decision 31)."""
     metrics = results.metrics
+    empty_cells = [""] * (4 if metrics.unknown.any() else 3)
     return [
-        ["Mean of all 17", *(_number(metrics.macro(n, "zero")) for n in _COLUMNS), "", "", ""],
+        ["Mean of all 17", *(_number(metrics.macro(n, "zero")) for n in _COLUMNS), *empty_cells],
         [
             "Mean of those with frames",
             *(_number(metrics.macro(n, "left out")) for n in _COLUMNS),
-            *("", "", ""),
+            *empty_cells,
         ],
+    ]
+
+
+def source_rows(report: TrainingReport) -> list[list[str]]:
+    """A row per source with its metrics in the best epoch; none for a single source."""
+    best = report.history.best
+    assert best is not None
+    return [
+        [
+            source,
+            *report.source_facts.get(source, ("-",) * 5),
+            f"{metrics.macro_ap_present:.3f}",
+            f"{metrics.findings_ap:.3f}",
+            "-" if metrics.region_accuracy is None else f"{metrics.region_accuracy:.3f}",
+        ]
+        for source, metrics in best.sources.items()
     ]
 
 
@@ -276,11 +300,12 @@ class TensorBoardWriter(TrainingListener):
         at = record.epoch * self._steps - 1
         self._writer.add_scalar("epoch/train loss", record.train_loss, at)
         self._writer.add_scalar("epoch/validation loss", record.val_loss, at)
-        for name, value in record.figures.model_dump().items():
+        for name, value in record.figures.model_dump(exclude_none=True).items():
             self._writer.add_scalar(f"validation/{name.replace('_', ' ')}", value, at)
         for column, label in enumerate(LABELS):
-            truth = validation.truth[:, column]
+            known = validation.truth.known[:, column]
+            truth = validation.truth.present[known, column]
             if truth.any():
-                scores = validation.scores[:, column]
+                scores = validation.scores[known, column]
                 self._writer.add_pr_curve(f"precision-recall/{label}", truth, scores, at)
         self._writer.flush()

@@ -17,7 +17,7 @@ from enteron.errors import EnteronError, TrainingError
 from enteron.model.preprocessing import Preprocessing
 from enteron.study.study import Study
 from enteron.training.augmentation import Augmentation
-from enteron.training.batches import Batch, Draw, clip_rows, targets_of
+from enteron.training.batches import Batch, Draw, clip_rows, make_batch
 from enteron.training.sampling import Samples, seed_of
 
 PREFETCH = 2
@@ -148,7 +148,7 @@ class ClipSource:
             for sample in np.setdiff1d(draw.samples, samples):
                 study = self.samples.studies[self.samples.study_index[sample]].study
                 self.unreadable.add((study, self.samples.frame(int(sample))))
-            yield Batch(samples, read.clips, targets_of(self.samples, samples))
+            yield make_batch(self.samples, samples, read.clips)
 
     def prepare(self, inputs: torch.Tensor) -> torch.Tensor:
         """Normalise uint8 clips (n, frames, 3, size, size) for the backbone."""

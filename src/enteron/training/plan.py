@@ -5,14 +5,22 @@ folder keeps what such a training needs to resume: its options, its priors and i
 """
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from enteron.datasets.galar import Entry, find_studies
-from enteron.datasets.splits import Split, load_split, save_split, seeded_split
-from enteron.errors import LabelError, StudyError, TrainingError
-from enteron.files import write_text
+from enteron.datasets.dataset import DatasetStudy
+from enteron.datasets.layouts import Source, open_sources
+from enteron.datasets.splits import (
+    Split,
+    joined_split,
+    load_split,
+    save_split,
+    seeded_split,
+    stratified_split,
+)
+from enteron.errors import LabelError, TrainingError, quantity
+from enteron.files import RECORD_LIMIT, read_text, write_text
 from enteron.folders.model import (
     CHECKPOINT,
     FEATURES,
@@ -33,7 +41,7 @@ from enteron.training.sampling import Samples, StudySamples, require_samples, st
 class TrainingRequest:
     """What the user asked for."""
 
-    root: Path
+    roots: tuple[Path, ...]
     out: Path
     options: TrainingOptions
     split: Path | None = None  # None: a seeded split
@@ -47,7 +55,8 @@ class TrainingPlan:
     """What will be trained, on which samples."""
 
     request: TrainingRequest
-    studies: Mapping[str, Entry]
+    sources: tuple[Source, ...]
+    studies: Mapping[str, DatasetStudy]  # by id among those of all sources
     split: Split
     priors: Priors | None
     train: list[StudySamples]
@@ -62,20 +71,32 @@ class TrainingPlan:
 def make_plan(request: TrainingRequest, progress: Progress) -> TrainingPlan:
     """Find the studies, split them and read their labels; unusable input raises an error."""
     priors = None if request.priors is None else load_priors(request.priors)
-    studies = usable_studies(request.root)
-    if request.resume and is_started(request.out):
+    sources = open_sources(request.roots)
+    for source in sources:
+        for sentence in source.dataset.left_out:
+            progress.message(f"Ignored: {sentence}.")
+    _require_shares(request.options, sources)
+    studies = {
+        source.key(study): entry
+        for source in sources
+        for study, entry in source.dataset.studies.items()
+    }
+    resumed = request.resume and is_started(request.out)
+    if resumed:
         split, priors = _started_with(request, priors)
     else:
         require_new_folder(request.out)
-        split = choose_split(studies, request.options, request.split)
-    stride = request.options.data.stride
-    count = len(split.train) + len(split.val)
-    with progress.task("Reading labels", count, "studies") as advance:
-        train = _read_samples(studies, split.train, stride, advance)
-        val = _read_samples(studies, split.val, stride, advance)
+        split = choose_split(sources, request.options, request.split)
+    _require_members(split, studies, is_given=request.split is not None)
+    samples = _read_samples(sources, split, request.options.data.stride, progress)
+    if not resumed and request.split is None and request.options.data.stratified:
+        split = _stratified(split, sources, samples)
+    train, val = (_by_source(samples, side, sources) for side in (split.train, split.val))
+    if request.options.sampler.shares is not None:
+        _require_training_studies(train, sources)
     require_samples(Samples(train), "train")
     require_samples(Samples(val), "val")
-    return TrainingPlan(request, studies, split, priors, train, val)
+    return TrainingPlan(request, sources, studies, split, priors, train, val)
 
 
 def _started_with(request: TrainingRequest, priors: Priors | None) -> tuple[Split, Priors | None]:
@@ -104,47 +125,50 @@ def _started_with(request: TrainingRequest, priors: Priors | None) -> tuple[Spli
     return split, stored_priors
 
 
-def usable_studies(root: Path) -> dict[str, Entry]:
-    """Studies that have images and labels; without any, the error says what is missing."""
-    studies = find_studies(root)
-    usable = {study: e for study, e in studies.items() if e.images and e.labels}
-    if usable:
-        return usable
-    if not studies:
-        raise StudyError(
-            f"'{root.name}' holds no studies",
-            "give a folder with studies of frames and a folder Labels",
+def _require_shares(options: TrainingOptions, sources: tuple[Source, ...]) -> None:
+    shares = options.sampler.shares
+    if shares is not None and len(shares) != len(sources):
+        raise TrainingError(
+            f"there are {len(shares)} shares for {quantity(len(sources), 'data root')}",
+            "give one share per root, in the order of the roots",
         )
-    images = sum(entry.images is not None for entry in studies.values())
-    labels = sum(entry.labels is not None for entry in studies.values())
-    if not labels:
-        raise LabelError(
-            f"'{root.name}' holds images of {images} studies and labels of none",
-            "put their CSV files into a folder named Labels",
-        )
-    raise StudyError(
-        f"no study in '{root.name}' has both images ({images} have) and labels ({labels} have)",
-        "give images and labels of a study the same id",
-    )
 
 
-def choose_split(
-    studies: Mapping[str, Entry], options: TrainingOptions, file: Path | None
-) -> Split:
-    """The split in the file, or a seeded one; all its studies must have images and labels."""
-    if file is None:
-        data = options.data
-        split = seeded_split(studies, seed=options.seed, val=data.validation, test=data.test)
-    else:
-        split = load_split(file)
+def _require_training_studies(train: list[StudySamples], sources: tuple[Source, ...]) -> None:
+    """Refuse shares for a source that has nothing to draw."""
+    titles = {study.source for study in train if len(study)}
+    for source in sources:
+        if len(sources) > 1 and source.title not in titles:
+            raise TrainingError(
+                f"the data root '{source.dataset.name}' has a share and no frame to train on",
+                "leave the root out, or give a split in which one of its studies trains",
+            )
+
+
+def choose_split(sources: tuple[Source, ...], options: TrainingOptions, file: Path | None) -> Split:
+    """The split in the file, or a seeded one within each source."""
+    if file is not None:
+        return load_split(file)
+    data = options.data
+    splits = {
+        source.prefix: seeded_split(
+            source.dataset.studies, seed=options.seed, val=data.validation, test=data.test
+        )
+        for source in sources
+    }
+    return splits[""] if len(sources) == 1 else joined_split(splits)
+
+
+def _require_members(split: Split, studies: Mapping[str, DatasetStudy], *, is_given: bool) -> None:
+    """All studies that train or validate must be there, and each part must have some."""
     for part in ("train", "val"):
         members = split.part(part)
         if not members:
             raise LabelError(
                 f"the part '{part}' of the split has no studies",
-                "give more studies, or a split whose parts are not empty"
-                if file is None
-                else "give a split whose parts are not empty",
+                "give a split whose parts are not empty"
+                if is_given
+                else "give more studies, or a split whose parts are not empty",
             )
         missing = [study for study in members if study not in studies]
         if missing:
@@ -153,21 +177,61 @@ def choose_split(
                 f"and labels, the first is {missing[0]}",
                 "give the data that the split was made for, or another split",
             )
-    return split
 
 
 def _read_samples(
-    studies: Mapping[str, Entry],
-    members: tuple[str, ...],
-    stride: int,
-    advance: Callable[[int], None],
-) -> list[StudySamples]:
-    """The samples of some studies; labels are joined with images by frame number."""
-    samples: list[StudySamples] = []
-    for study in members:
-        samples.append(study_samples(studies[study], stride))
-        advance(1)
+    sources: tuple[Source, ...], split: Split, stride: int, progress: Progress
+) -> dict[str, StudySamples]:
+    """The samples of the studies that train or validate, in the order of the split."""
+    entries = {
+        source.key(study): (entry, source)
+        for source in sources
+        for study, entry in source.dataset.studies.items()
+    }
+    samples: dict[str, StudySamples] = {}
+    members = (*split.train, *split.val)
+    with progress.task("Reading labels", len(members), "studies") as advance:
+        for key in members:
+            entry, source = entries[key]
+            title = source.title if len(sources) > 1 else ""
+            samples[key] = study_samples(entry, stride, key=key, source=title)
+            advance(1)
     return samples
+
+
+def _by_source(
+    samples: Mapping[str, StudySamples], members: tuple[str, ...], sources: tuple[Source, ...]
+) -> list[StudySamples]:
+    """The members' samples in the order of the sources, to which shares refer."""
+    titles = [source.title for source in sources]
+    chosen = [samples[study] for study in members]
+    if len(sources) == 1:
+        return chosen
+    return sorted(chosen, key=lambda study: titles.index(study.source))
+
+
+def _stratified(
+    split: Split, sources: tuple[Source, ...], samples: Mapping[str, StudySamples]
+) -> Split:
+    """Within each source, a label that two of its studies show is on both sides, if possible."""
+    shows = {key: study.labels.present.any(axis=0) for key, study in samples.items()}
+    if len(sources) == 1:
+        return stratified_split(split, shows)
+    parts: dict[str, list[str]] = {"train": [], "val": []}
+    changed = False
+    for source in sources:
+        keys = {source.key(study) for study in source.dataset.studies}
+        own = Split(
+            *(tuple(key for key in split.part(part) if key in keys) for part in ("train", "val")),
+            test=(),
+            rule="",
+        )
+        stratified = stratified_split(own, shows)
+        changed |= stratified is not own
+        for part, members in parts.items():
+            members.extend(stratified.part(part))
+    rule = f"{split.rule}, stratified by label" if changed else split.rule
+    return Split(tuple(parts["train"]), tuple(parts["val"]), split.test, rule)
 
 
 def is_finished(out: Path) -> bool:
@@ -215,10 +279,8 @@ def mark_started(plan: TrainingPlan) -> None:
 def load_started(out: Path) -> tuple[TrainingOptions, Split]:
     """Options and split of a started training."""
     remedy = "train again into another folder"
-    try:
-        text = (out / CHECKPOINT / TRAINING_OPTIONS).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise TrainingError(f"'{TRAINING_OPTIONS}' cannot be read ({error})", remedy) from error
+    path = out / CHECKPOINT / TRAINING_OPTIONS
+    text = read_text(path, RECORD_LIMIT, remedy, source=f"'{path.name}'", error=TrainingError)
     options = parse_json_options(TrainingOptions, text, TRAINING_OPTIONS, remedy)
     return options, load_split(out / SPLIT)
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from enteron.calibration import Calibration, calibrated
 from enteron.fitting.frames import LabelledStudy, fit_calibration
@@ -11,7 +12,7 @@ from enteron.labels import COLUMN, FINDINGS, LABELS, REGIONS
 from enteron.metrics.frames import FrameMetrics, frame_metrics
 from enteron.options import Options
 from enteron.training.sampling import Samples
-from enteron.types import FrameAxis, Scores
+from enteron.types import FrameAxis, FrameLabels, Scores
 
 _FINDING_COLUMNS = [COLUMN[label] for label in FINDINGS]
 _NEVER = 2.0  # a threshold that no probability reaches
@@ -28,8 +29,8 @@ class ValidationMetrics(Options):
     """Mean F1 of the 17 labels at a threshold of one half, 0 for those without positives."""
     findings_ap: float
     """Mean AP of the findings that have positives; 0 if there are none."""
-    region_accuracy: float
-    """Share of the frames whose most probable region is a true one."""
+    region_accuracy: float | None
+    """Share of the frames whose most probable region is a true one; None if no frame's is known."""
 
 
 class EpochRecord(Options):
@@ -43,6 +44,8 @@ class EpochRecord(Options):
     """The objective on validation frames with averaged weights, without label smoothing."""
     figures: ValidationMetrics
     """Metrics of the averaged weights."""
+    sources: dict[str, ValidationMetrics] = Field(default_factory=dict)
+    """The same for the validation frames of each source, where there are several."""
 
 
 class History(Options):
@@ -69,21 +72,26 @@ class Validation:
     """Scores and truth of the readable validation samples, in the order of the source."""
 
     samples: NDArray[np.int64]  # (n,)
-    truth: NDArray[np.bool_]  # (n, 17)
+    truth: FrameLabels  # of the n samples
     scores: NDArray[np.float32]  # (n, 17) uncalibrated probabilities
     loss: float
 
 
-def validation_metrics(truth: NDArray[np.bool_], scores: NDArray[np.float32]) -> ValidationMetrics:
-    """The metrics of the epoch table, from (n, 17) truth and scores."""
+def validation_metrics(truth: FrameLabels, scores: NDArray[np.float32]) -> ValidationMetrics:
+    """The metrics of the epoch table on (n, 17) scores; unknown labels do not count."""
     metrics = frame_metrics(truth, scores)
     return ValidationMetrics(
         macro_ap=metrics.macro("ap", "zero"),
-        macro_ap_present=metrics.macro("ap", "left out"),
+        macro_ap_present=_or_zero(metrics.macro("ap", "left out")),
         macro_f1=metrics.macro("f1", "zero"),
         findings_ap=findings_ap(metrics),
         region_accuracy=region_accuracy(truth, scores),
     )
+
+
+def _or_zero(value: float) -> float:
+    """NaN as 0: a source may have validation frames and none that shows a label."""
+    return 0.0 if np.isnan(value) else value
 
 
 def findings_ap(metrics: FrameMetrics) -> float:
@@ -92,10 +100,18 @@ def findings_ap(metrics: FrameMetrics) -> float:
     return float(metrics.ap[present].mean()) if present else 0.0
 
 
-def region_accuracy(truth: NDArray[np.bool_], scores: NDArray[np.floating]) -> float:
-    """Share of the frames whose most probable region is a true one."""
-    predicted = scores[:, : len(REGIONS)].argmax(axis=1)
-    return float(truth[np.arange(len(truth)), predicted].mean())
+def region_accuracy(truth: FrameLabels, scores: NDArray[np.floating]) -> float | None:
+    """Share of the frames whose most probable region is a true one; None without such frames.
+
+    Frames count whose region is known: one is present, or all are known.
+    """
+    count = len(REGIONS)
+    present, known = truth.present[:, :count], truth.known[:, :count]
+    rows = np.flatnonzero(present.any(axis=1) | known.all(axis=1))
+    if rows.size == 0:
+        return None
+    predicted = scores[rows, :count].argmax(axis=1)
+    return float(present[rows, predicted].mean())
 
 
 @dataclass(frozen=True)
@@ -117,7 +133,7 @@ def calibrated_results(samples: Samples, validation: Validation) -> CalibratedRe
     studies = _labelled_studies(samples, validation)
     calibration = fit_calibration(studies)
     scores = np.concatenate([calibrated(study.scores, calibration.paper) for study in studies])
-    truth = np.concatenate([study.truth for study in studies])
+    truth = FrameLabels.concatenate([study.labels for study in studies])
     fitted = (calibration.paper.thresholds[label] for label in LABELS)
     thresholds = np.array([_NEVER if t is None else t for t in fitted], dtype=np.float32)
     return CalibratedResults(
@@ -134,17 +150,19 @@ def _labelled_studies(samples: Samples, validation: Validation) -> list[Labelled
         study = samples.studies[index]
         frames = study.stored[samples.rows[validation.samples[in_study]]]
         scores = Scores(study.study, FrameAxis(frames), validation.scores[in_study])
-        studies.append(LabelledStudy(scores, validation.truth[in_study]))
+        labels = validation.truth[in_study]
+        studies.append(LabelledStudy(scores, labels.present, labels.known))
     return studies
 
 
-def region_confusion(truth: NDArray[np.bool_], scores: NDArray[np.floating]) -> NDArray[np.int64]:
+def region_confusion(truth: FrameLabels, scores: NDArray[np.floating]) -> NDArray[np.int64]:
     """(5, 5) frames by true region (rows) and most probable region (columns).
 
     Only frames with exactly one true region count.
     """
     count = len(REGIONS)
-    single = truth[:, :count].sum(axis=1) == 1
-    true = truth[single, :count].argmax(axis=1)
+    present = truth.present[:, :count]
+    single = present.sum(axis=1) == 1
+    true = present[single].argmax(axis=1)
     predicted = scores[single, :count].argmax(axis=1)
     return np.bincount(true * count + predicted, minlength=count**2).reshape(count, count)

@@ -10,6 +10,8 @@ page.py       training.html and TensorBoard
 
 import os
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -17,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 
 from enteron.errors import TrainingError
-from enteron.files import write_text
+from enteron.files import make_folder, write_text
 from enteron.folders.model import (
     CHECKPOINT,
     HISTORY,
@@ -29,6 +31,7 @@ from enteron.folders.model import (
 )
 from enteron.inference.runtimes import default_runtime, make_encoder
 from enteron.labels import LABELS
+from enteron.locks import folder_lock
 from enteron.model.network import Network, start_network
 from enteron.priors import save_priors
 from enteron.progress import Progress, SilentProgress
@@ -41,9 +44,15 @@ from enteron.training.loop import TrainingListener, TrainingLoop, TrainingResult
 from enteron.training.options import Regime, TrainingOptions
 from enteron.training.page import TensorBoardWriter, TrainingReport, training_page
 from enteron.training.pictures import ClipOptions, ClipSource
-from enteron.training.plan import TrainingPlan, is_started, mark_finished, mark_started
-from enteron.training.results import EpochRecord, calibrated_results
-from enteron.training.sampling import Samples, StudySamples, oversampling, sample_weights
+from enteron.training.plan import (
+    TrainingPlan,
+    is_started,
+    mark_finished,
+    mark_started,
+    require_new_folder,
+)
+from enteron.training.results import EpochRecord, ValidationMetrics, calibrated_results
+from enteron.training.sampling import Samples, StudySamples, draw_weights, oversampling
 from enteron.types import StudyFingerprint
 
 _TRAINED_PARTS: dict[Regime, str] = {
@@ -60,7 +69,7 @@ def run_training(plan: TrainingPlan, progress: Progress) -> EpochRecord:
     """
     out, options = plan.request.out, plan.request.options
     device = training_device()
-    with process_group(device) as processes:
+    with process_group(device) as processes, _claimed(plan, processes):
         if not processes.is_first:
             progress = SilentProgress()
         elif not is_started(out):
@@ -92,6 +101,26 @@ def run_training(plan: TrainingPlan, progress: Progress) -> EpochRecord:
             _write_model_folder(plan, result, train, val, fingerprints)
         processes.barrier()
         return result.best
+
+
+@contextmanager
+def _claimed(plan: TrainingPlan, processes: Processes) -> Iterator[None]:
+    """Hold the lock of the model folder, which only the first process writes to."""
+    out = plan.request.out
+    if not processes.is_first:
+        yield
+        return
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise TrainingError(
+            f"cannot create folder '{out.name}' ({error.strerror})", "give another folder"
+        ) from error
+    with folder_lock(out):
+        # Another process may have started or finished a training here since the plan was made.
+        if not (plan.request.resume and is_started(out)):
+            require_new_folder(out)
+        yield
 
 
 def feature_sources(
@@ -164,11 +193,32 @@ def _report_data(
             f"No training frame shows {', '.join(missing)}: the model cannot learn "
             f"{'it' if len(missing) == 1 else 'them'}."
         )
+    absent = samples.labels.known_counts - samples.counts
+    shown_only = (samples.counts > 0) & (absent == 0)
+    always = [label for label, only in zip(LABELS, shown_only, strict=True) if only]
+    if always and not samples.labels.is_complete:
+        progress.message(
+            f"Warning: no training frame is known not to show {', '.join(always)}: the model "
+            "cannot learn the difference. Add data in which "
+            f"{'it is' if len(always) == 1 else 'they are'} absent."
+        )
+    _report_labels_without_validation(samples, val.samples, progress)
     rarest = int(np.where(samples.counts > 0, samples.counts, len(samples) + 1).argmin())
     progress.message(
         f"Rarest label: {LABELS[rarest]}, {_counted(int(samples.counts[rarest]), 'frame')}, drawn "
         f"{_oversampling(plan.request.options, samples)[rarest]:.1f} times as often as in the data."
     )
+
+
+def _report_labels_without_validation(train: Samples, val: Samples, progress: Progress) -> None:
+    """Warn of labels that no validation frame shows: calibration will switch them off."""
+    for label, training, validating in zip(LABELS, train.counts, val.counts, strict=True):
+        if training and not validating:
+            progress.message(
+                f"Warning: {label}: {_counted(int(training), 'training frame')}, none in "
+                "validation: it will never be reported. Label it in another study, or give a split "
+                "that has it on both sides."
+            )
 
 
 def _report_compute(
@@ -200,7 +250,7 @@ def _write_model_folder(
 ) -> None:
     """Write everything; `model.json` comes last, then the checkpoints are deleted."""
     out, options = plan.request.out, plan.request.options
-    (out / TRAINING).mkdir(exist_ok=True)
+    make_folder(out / TRAINING)
     report = _training_report(plan, result, train, val)
     write_text(out / TRAINING / TRAINING_PAGE, training_page(report))
     write_text(out / TRAINING / HISTORY, result.history.model_dump_json(indent=1) + "\n")
@@ -214,9 +264,21 @@ def _write_model_folder(
         training_studies=fingerprints,
         training=_summary(plan, result, train, val),
         frames_by_label={label: int(count) for label, count in counts},
-        results={n.replace("_", " "): v for n, v in result.best.figures.model_dump().items()},
+        results=_results(result.best),
     )
     mark_finished(out, options)
+
+
+def _results(best: EpochRecord) -> dict[str, float]:
+    """The metrics of the best epoch, over all validation frames and by source."""
+    results = {n.replace("_", " "): v for n, v in _defined(best.figures).items()}
+    for source, figures in best.sources.items():
+        results |= {f"{source}: {n.replace('_', ' ')}": v for n, v in _defined(figures).items()}
+    return results
+
+
+def _defined(figures: ValidationMetrics) -> dict[str, float]:
+    return figures.model_dump(exclude_none=True)
 
 
 def _summary(
@@ -227,10 +289,12 @@ def _summary(
     return {
         "studies": len(plan.split.train),
         "frames": len(train.samples),
+        "data": _data_titles(plan, train),
         "devices": _devices(plan),
         "validation studies": len(plan.split.val),
         "validation frames": len(val.samples),
         "unreadable frames left out": result.unreadable,
+        **_unknown_share(train),
         "trained": _TRAINED_PARTS[options.regime],
         "epochs": len(result.history.epochs),
         "best epoch": result.best.epoch,
@@ -238,12 +302,58 @@ def _summary(
     }
 
 
+def _data_titles(plan: TrainingPlan, train: BatchSource) -> str:
+    """The datasets with their training studies and frames; never the names of their folders."""
+    if len(plan.sources) == 1:
+        return plan.sources[0].title
+    return ", ".join(
+        f"{source} ({_counted(int(facts[0]), 'study')}, {facts[1]} frames, drawn {facts[2]})"
+        for source, facts in _source_facts(plan, train, None).items()
+    )
+
+
+def _unknown_share(train: BatchSource) -> dict[str, str]:
+    labels = train.samples.labels
+    if labels.is_complete:
+        return {}
+    return {
+        "labels unknown": f"{100 * (1 - labels.known.mean()):.0f} % of all labels of all frames"
+    }
+
+
+def _source_facts(
+    plan: TrainingPlan, train: BatchSource, val: BatchSource | None
+) -> dict[str, tuple[str, ...]]:
+    """Studies, frames and share of the draws of each source, and what of it validates."""
+    if len(plan.sources) == 1:
+        return {}
+    samples = train.samples
+    weights = draw_weights(samples.labels, plan.request.options.sampler, samples.source_index)
+    facts: dict[str, tuple[str, ...]] = {}
+    for source in (source.title for source in plan.sources):
+        studies, frames = _source_size(samples, source)
+        drawn = frames / len(samples)
+        if weights is not None and source in samples.sources:
+            own = samples.source_index == samples.sources.index(source)
+            drawn = float(weights[own].sum() / weights.sum())
+        row = (str(studies), f"{frames:,}", f"{100 * drawn:.0f} %")
+        if val is not None:
+            studies, frames = _source_size(val.samples, source)
+            row += (str(studies), f"{frames:,}")
+        facts[source] = row
+    return facts
+
+
+def _source_size(samples: Samples, source: str) -> tuple[int, int]:
+    """Studies and frames of a source."""
+    own = [study for study in samples.studies if study.source == source]
+    return len(own), sum(len(study) for study in own)
+
+
 def _devices(plan: TrainingPlan) -> str:
     """The capsules of the training studies with the number of studies of each."""
     entries = (plan.studies[study] for study in plan.split.train)
-    systems = Counter(
-        "unknown" if entry.metadata is None else entry.metadata.system for entry in entries
-    )
+    systems = Counter(entry.device or "unknown" for entry in entries)
     return ", ".join(f"{system} ({count})" for system, count in sorted(systems.items()))
 
 
@@ -270,13 +380,13 @@ def _training_report(
         counts=train.samples.counts,
         oversampling=_oversampling(options, train.samples),
         split=split.hash,
+        source_facts=_source_facts(plan, train, val),
     )
 
 
 def _oversampling(options: TrainingOptions, samples: Samples) -> NDArray[np.float64]:
-    labels = samples.labels
-    weights = sample_weights(labels) if options.sampler.balanced else np.ones(len(labels))
-    return oversampling(labels, weights)
+    weights = draw_weights(samples.labels, options.sampler, samples.source_index)
+    return oversampling(samples.labels, np.ones(len(samples)) if weights is None else weights)
 
 
 def _counted(count: int, noun: str) -> str:

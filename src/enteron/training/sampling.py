@@ -8,21 +8,21 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from enteron.datasets.galar import Entry
-from enteron.datasets.label_table import join_labels, require_fit
+from enteron.datasets.dataset import DatasetStudy
 from enteron.errors import ConfigError, LabelError
-from enteron.labels import LABELS
 from enteron.training.options import SamplerOptions
+from enteron.types import FrameLabels
 
 
 @dataclass(frozen=True)
 class StudySamples:
     """The samples of one study."""
 
-    study: str
+    study: str  # id, unique among all sources of a training
     stored: NDArray[np.int64]  # frame number of every stored frame, labelled or not
     rows: NDArray[np.int64]  # (n,) positions in `stored` that are samples
-    labels: NDArray[np.bool_]  # (n, 17)
+    labels: FrameLabels  # of the n samples
+    source: str = ""  # the title of its dataset, where a training has several
 
     def __len__(self) -> int:
         return self.rows.size
@@ -31,7 +31,8 @@ class StudySamples:
         """The samples as if only these rows (ascending) of `stored` existed."""
         kept = np.isin(self.rows, readable)
         rows = np.searchsorted(readable, self.rows[kept])
-        return StudySamples(self.study, self.stored[readable], rows, self.labels[kept])
+        labels = self.labels[kept]
+        return StudySamples(self.study, self.stored[readable], rows, labels, self.source)
 
 
 class Samples:
@@ -43,17 +44,22 @@ class Samples:
         self.study_index = np.repeat(np.arange(len(sizes)), sizes)  # (n,) position in `studies`
         no_rows = [np.empty(0, np.int64)]
         self.rows = np.concatenate([s.rows for s in self.studies] or no_rows)  # (n,) in the study
-        self.labels = np.concatenate(
-            [s.labels for s in self.studies] or [np.empty((0, len(LABELS)), np.bool_)]
-        )  # (n, 17)
+        self.labels = FrameLabels.concatenate([s.labels for s in self.studies])
+        self.sources = tuple(dict.fromkeys(study.source for study in self.studies))  # in order
 
     def __len__(self) -> int:
         return self.rows.size
 
-    @cached_property
+    @property
     def counts(self) -> NDArray[np.int64]:
         """(17,) samples that show each label."""
-        return self.labels.sum(axis=0)
+        return self.labels.present_counts
+
+    @cached_property
+    def source_index(self) -> NDArray[np.int64]:
+        """(n,) position of every sample's source in `sources`."""
+        of_study = np.array([self.sources.index(s.source) for s in self.studies], dtype=np.int64)
+        return of_study[self.study_index]
 
     def frame(self, sample: int) -> int:
         """The frame number of a sample."""
@@ -77,17 +83,26 @@ class Samples:
         for study in self.studies:
             digest.update(f"{study.study}:{len(study)};".encode())
             digest.update(study.stored[study.rows].tobytes())
-            digest.update(np.packbits(study.labels).tobytes())
+            digest.update(np.packbits(study.labels.present).tobytes())
+            if not study.labels.is_complete:
+                digest.update(np.packbits(study.labels.known).tobytes())
         return digest.hexdigest()[:16]
 
 
-def study_samples(entry: Entry, stride: int) -> StudySamples:
-    """Every `stride`-th labelled frame of a study that has an image."""
-    table, study = entry.table(), entry.open()
-    join = join_labels(table, study.numbers)
-    require_fit(join, table, study.numbers)
-    frames, labels = join.frames[::stride], join.values[::stride]
-    return StudySamples(entry.id, study.numbers, np.searchsorted(study.numbers, frames), labels)
+def study_samples(
+    entry: DatasetStudy, stride: int, *, key: str | None = None, source: str = ""
+) -> StudySamples:
+    """Every `stride`-th labelled frame of a study that has an image.
+
+    Frames of which no label is known teach nothing and are no samples; they stay neighbours.
+    `key`: the id among all sources of a training.
+    """
+    study = entry.open()
+    labelled = entry.labelled_frames(study)
+    informative = labelled.labels.informative
+    frames, labels = labelled.frames[informative], labelled.labels[informative]
+    rows = np.searchsorted(study.numbers, frames[::stride])
+    return StudySamples(key or entry.id, study.numbers, rows, labels[::stride], source)
 
 
 def require_samples(samples: Samples, part: str) -> None:
@@ -115,18 +130,42 @@ def generator(*parts: int | str) -> np.random.Generator:
     return np.random.default_rng(seed_of(*parts))
 
 
-def sample_weights(labels: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Per sample, the largest 1 / sqrt((count + 1) / N) of its labels (n, 17); 1 without labels."""
-    count = labels.sum(axis=0)
-    per_label = 1 / np.sqrt((count + 1) / max(len(labels), 1))
-    return np.where(labels.any(axis=1), (labels * per_label).max(axis=1, initial=0.0), 1.0)
+def sample_weights(labels: FrameLabels) -> NDArray[np.float64]:
+    """Per sample, the largest 1 / sqrt((count + 1) / N) of its labels; 1 if it shows none.
+
+    N are the samples in which the label is known.
+    """
+    present = labels.present
+    per_label = 1 / np.sqrt((labels.present_counts + 1) / np.maximum(labels.known_counts, 1))
+    return np.where(present.any(axis=1), (present * per_label).max(axis=1, initial=0.0), 1.0)
 
 
-def oversampling(labels: NDArray[np.bool_], weights: NDArray[np.float64]) -> NDArray[np.float64]:
+def draw_weights(
+    labels: FrameLabels, options: SamplerOptions, source_index: NDArray[np.int64] | None = None
+) -> NDArray[np.float64] | None:
+    """How often each sample is drawn; None: all equally often, without replacement.
+
+    With several sources each is drawn as often as its share says. By default a source's share is
+    its number of samples, so that balancing moves draws within a source only.
+    """
+    weights = sample_weights(labels) if options.balanced else np.ones(len(labels))
+    sizes = np.bincount([] if source_index is None else source_index)
+    if source_index is None or sizes.size < 2 or (options.shares is None and not options.balanced):
+        return weights if options.balanced else None
+    shares = np.array(sizes if options.shares is None else options.shares, dtype=np.float64)
+    if shares.size != sizes.size:
+        raise ConfigError(
+            f"there are {shares.size} shares for {sizes.size} sources", "give one share per source"
+        )
+    totals = np.bincount(source_index, weights)
+    return weights * (shares / np.maximum(totals, 1e-300))[source_index]
+
+
+def oversampling(labels: FrameLabels, weights: NDArray[np.float64]) -> NDArray[np.float64]:
     """(17,) share of a label among draws divided by its share in the data; NaN if it has none."""
-    drawn = weights @ labels / weights.sum()
+    drawn = weights @ labels.present / weights.sum()
     with np.errstate(invalid="ignore"):
-        return drawn / labels.mean(axis=0)
+        return drawn / labels.present.mean(axis=0)
 
 
 class Sampler:
@@ -137,7 +176,13 @@ class Sampler:
     """
 
     def __init__(
-        self, labels: NDArray[np.bool_], options: SamplerOptions, batch: int, group: int, seed: int
+        self,
+        labels: FrameLabels,
+        options: SamplerOptions,
+        batch: int,
+        group: int,
+        seed: int,
+        source_index: NDArray[np.int64] | None = None,
     ) -> None:
         """`group`: batches per step of the optimiser; an epoch has a multiple of it."""
         if len(labels) == 0:
@@ -148,7 +193,8 @@ class Sampler:
         draws = options.samples or self.size
         self.steps = -(-draws // (batch * group))
         self.batches = self.steps * group
-        self._cumulative = np.cumsum(sample_weights(labels)) if options.balanced else None
+        weights = draw_weights(labels, options, source_index)
+        self._cumulative = None if weights is None else np.cumsum(weights)
 
     def epoch(self, epoch: int) -> NDArray[np.int64]:
         """(batches, batch) samples; drawing continues until the last batch is full."""

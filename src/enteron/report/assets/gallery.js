@@ -79,12 +79,19 @@
     if (!viewer.open) viewer.showModal();
   };
   const step = (by) => {
-    const pictured = everyCard.filter((card) => !card.hidden && card.querySelector(".enlarge"));
+    const listed = current.classList.contains("suspect");
+    const among = listed ? [...document.querySelectorAll(".suspect")] : everyCard;
+    const pictured = among.filter((card) => !card.hidden && card.querySelector(".enlarge"));
     const next = pictured[pictured.indexOf(current) + by];
-    if (next) { highlight(next); open(next, next.querySelector(".enlarge")); }
+    if (!next) return;
+    if (!listed) highlight(next);
+    open(next, next.querySelector(".enlarge"));
   };
   document.getElementById("viewer-previous").addEventListener("click", () => step(-1));
   document.getElementById("viewer-next").addEventListener("click", () => step(1));
+  for (const suspect of document.querySelectorAll(".suspect .enlarge")) {
+    suspect.addEventListener("click", () => open(suspect.closest(".suspect"), suspect));
+  }
   viewer.addEventListener("keydown", (event) => {
     if (event.key === "ArrowLeft") step(-1);
     if (event.key === "ArrowRight") step(1);
