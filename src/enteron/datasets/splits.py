@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from enteron.datasets.galar import natural_key
-from enteron.errors import LabelError, nearest
+from enteron.errors import LabelError, nearest, shorten
 from enteron.files import RECORD_LIMIT, read_json, write_text
 
 PARTS = ("train", "val", "test")
@@ -28,7 +28,7 @@ class Split:
             for study in self.part(part):
                 if study in part_of:
                     raise LabelError(
-                        f"study {study} is in '{part_of[study]}' and in '{part}'",
+                        f"study {shorten(study)} is in '{part_of[study]}' and in '{part}'",
                         "a study belongs to one part of a split only",
                     )
                 part_of[study] = part
