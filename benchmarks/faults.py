@@ -53,7 +53,9 @@ def prepare(data: Path) -> None:
 
 
 def _is_chosen(case: Case, only: str | None) -> bool:
-    return only is None or only == str(case.point) or only in case.name
+    if only is None:
+        return True
+    return int(only) == case.point if only.isdecimal() else only in case.name
 
 
 def _run(case: Case, data: Path) -> Outcome:

@@ -337,18 +337,33 @@ def _read_priors(path: Path) -> object:
 
 
 def _toml(_: Path) -> bytes:
-    return b'[findings]\nhigh = 0.5\n\n[regions]\nmethod = "viterbi"\nkappa = 0.3 # a = [1, 2]\n'
+    from enteron.decoding import preset
+
+    options = preset("transit").model_dump(mode="json", exclude_none=True)
+    tables = {name: value for name, value in options.items() if isinstance(value, dict)}
+    lines = [f"{name} = {json.dumps(v)}" for name, v in options.items() if name not in tables]
+    for table, fields in tables.items():
+        lines.append(f"[{table}]")
+        lines += [f"{json.dumps(name)} = {json.dumps(v)}" for name, v in fields.items()
+                  if not isinstance(v, dict)]  # fmt: skip
+    return "\n".join([*lines, ""]).encode()
 
 
 def _read_toml(path: Path) -> object:
     from enteron.decoding import DecodeOptions
     from enteron.options import load_options
+
+    return load_options(DecodeOptions, path)
+
+
+def _recipe(_: Path) -> bytes:
+    return b'epochs = 3\nseed = 1 # why\n[model]\nbackbone = "lite"\ndropout = 0.1\n'
+
+
+def _read_recipe(path: Path) -> object:
     from enteron.training.options import recipe
 
-    try:
-        load_options(DecodeOptions, path)
-    finally:
-        recipe("lite", path)
+    return recipe("lite", path)
 
 
 def _study_json(folder: Path) -> bytes:
@@ -467,7 +482,8 @@ READERS = {
     "weights of torch": Reader("w.bin", _torch_weights, _read_weights, fails_until="binding"),
     "split.json": Reader("split.json", _split, _read_split),
     "priors.json": Reader("priors.json", _priors, _read_priors),
-    "options": Reader("o.toml", _toml, _read_toml),
+    "options of decoding": Reader("o.toml", _toml, _read_toml),
+    "a recipe": Reader("r.toml", _recipe, _read_recipe),
     "study.json": Reader("study.json", _study_json, _open_study),
     "phantom.json": Reader("phantom.json", _manifest, _read_manifest),
     "PNG": Reader("a.png", _picture(".png"), _decode_picture),
