@@ -103,7 +103,8 @@ class ReadOptions(Options):
     """Frames nearer than this (grey levels) to the last encoded frame take its embedding."""
 
     mask_text: bool = True
-    """Remove what the recorder wrote into the pictures of the report."""
+    """Make pictures black outside the field of view, where recorders write, and leave out title
+    cards."""
 
     device: str | None = None
     """Capsule system of the study, if known: a promised recall holds for some only."""

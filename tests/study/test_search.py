@@ -1,6 +1,7 @@
 """What lies under a root: studies, and everything else with the reason why it is not read."""
 
 import os
+from fractions import Fraction
 
 import cv2
 import pytest
@@ -83,7 +84,7 @@ def test_tiff_and_bmp_frames(tmp_path, suffix):
     [("wmv", "wmv2"), ("webm", "libvpx"), ("ts", "libx264"), ("flv", "flv1"), ("3gp", "libx264")],
 )
 def test_containers_beside_the_usual_ones_are_found_and_read(tmp_path, suffix, codec):
-    write_video(tmp_path / f"7.{suffix}", 6, codec, rate=25)
+    write_video(tmp_path / f"7.{suffix}", 6, codec, rate=Fraction(25))
     (found,) = studies_under(tmp_path).studies
     assert found.id == "7"
     with open_study(found.path) as study:

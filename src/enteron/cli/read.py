@@ -75,7 +75,9 @@ def read(
     ] = None,
     device_text: Annotated[
         bool,
-        typer.Option("--device-text", help="Keep what the recorder wrote into the pictures."),
+        typer.Option(
+            "--device-text", help="Keep what the recorder wrote into the pictures, and title cards."
+        ),
     ] = False,
 ) -> None:
     """Read a study: regions, landmarks and findings in time, with a page to look at.
@@ -124,12 +126,13 @@ def _with_id(found: "FoundStudies", study_id: str) -> "FoundStudies":
     from enteron.ids import require_study_id
 
     require_study_id(study_id, "--study-id", StudyError)
-    if len(found.studies) > 1:
+    first, *others = found.studies
+    if others:
         raise StudyError(
             f"--study-id names one study, and here are {len(found.studies)}",
             "leave it out, or give the path of one of them",
         )
-    return replace(found, studies=(replace(found.studies[0], id=study_id),))
+    return replace(found, studies=(replace(first, id=study_id),))
 
 
 def _read_several(

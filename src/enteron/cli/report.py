@@ -33,7 +33,9 @@ def report(
     ] = None,
     device_text: Annotated[
         bool,
-        typer.Option("--device-text", help="Keep what the recorder wrote into the pictures."),
+        typer.Option(
+            "--device-text", help="Keep what the recorder wrote into the pictures, and title cards."
+        ),
     ] = False,
 ) -> None:
     """Write the page of a reading again: report.html, one file that needs no network.

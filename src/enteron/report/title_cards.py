@@ -130,10 +130,10 @@ def _tones(frame: RGB) -> Iterator[NDArray[np.uint8]]:
     """Grey levels in which letters of some colour are lighter than tissue."""
     red, green, blue = cv2.split(frame)
     grey = cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY)
-    yield np.asarray(grey)  # yellow
-    yield np.asarray(blue)  # white: tissue has little blue
-    yield np.asarray(255 - grey)  # black
-    yield np.asarray(cv2.subtract(cv2.max(green, blue), red))  # green, cyan, blue
+    yield np.asarray(grey, np.uint8)  # yellow
+    yield np.asarray(blue, np.uint8)  # white: tissue has little blue
+    yield np.asarray(255 - grey, np.uint8)  # black
+    yield np.asarray(cv2.subtract(cv2.max(green, blue), red), np.uint8)  # green, cyan, blue
 
 
 def _strokes(tone: NDArray[np.uint8], width: int, inside: NDArray[Any]) -> NDArray[np.int32]:
