@@ -33,6 +33,7 @@ from enteron.folders.reading import (
     EMBEDDINGS,
     SCORES,
     SUBMISSION,
+    MissingEnd,
     ModelFacts,
     Reading,
     Redundant,
@@ -304,6 +305,7 @@ class _ReadingRun:
             rate=self._rate,
             rate_note=None if self._rate is None else "from the video",
             notes=study.notes,
+            missing=self._missing(),
             unreadable=Unreadable(
                 count=len(unreadable),
                 frames=tuple(sorted(unreadable)[:_MOST_LISTED]),
@@ -331,6 +333,13 @@ class _ReadingRun:
             versions=package_versions(*_PACKAGES),
             timings=dict(self.timings),
         )
+
+    def _missing(self) -> MissingEnd | None:
+        missing = self.study.missing
+        if missing is None:
+            return None
+        seconds = None if missing.seconds is None else round(missing.seconds, 3)
+        return MissingEnd(frames=missing.frames, seconds=seconds, sentence=missing.sentence)
 
     def _redundant(self) -> Redundant | None:
         limit, embeddings, effect = self.reader.options.redundancy, self.embeddings, self.effect

@@ -65,6 +65,14 @@ class Unreadable(_Facts):
     reasons: dict[str, int] = Field(default_factory=dict)
 
 
+class MissingEnd(_Facts):
+    """The end of the recording, where the study's file is cut off."""
+
+    frames: int | None = None
+    seconds: float | None = None
+    sentence: str = ""
+
+
 class Redundant(_Facts):
     """Frames that were not encoded since they hardly differ from an earlier one."""
 
@@ -116,6 +124,7 @@ class RunRecord(_Facts):
     rate: float | None = Field(default=None, gt=0)  # frames per second
     rate_note: str | None = None
     notes: tuple[str, ...] = ()
+    missing: MissingEnd | None = None
     unreadable: Unreadable | None = None
     redundant: Redundant | None = None
     model: ModelFacts | None = None

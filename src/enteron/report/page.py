@@ -95,7 +95,7 @@ def make_page(
         study=reading.study,
         summary=summary_panel(events, clock, run),
         timeline=timeline_panel(events, clock, run, truth, gaps),
-        transit=transit_panel(events, clock, gaps),
+        transit=transit_panel(events, clock, gaps, cut_off=run.missing is not None),
         gallery=gallery_panel(events, clock, choice, album),
         comparison=comparison,
         completeness=completeness_panel(clock, run, gaps),

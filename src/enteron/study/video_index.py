@@ -261,7 +261,9 @@ class _Walk:
                 packet = next(packets)
             except StopIteration:
                 return
-            except (FFmpegError, EOFError):  # the file is truncated here
+            except (FFmpegError, EOFError, IndexError):
+                # The file is truncated here, or damage looks like a new stream, which PyAV trips
+                # over when it reaches the end.
                 self.source.require_read()
                 self.cut = True
                 return
@@ -291,6 +293,10 @@ def _with_neighbours(packets: Packets, facts: StreamFacts) -> Packets:
     if facts.container == "matroska" and facts.streams == 1:
         # Headers of blocks and clusters take a few bytes; more was skipped.
         skipped = (between > 96) | (between < 0)
+        broken[1:] |= skipped
+        suspect[:-1] |= skipped
+    if facts.container == "flv" and facts.streams == 1:
+        skipped = (between > 64) | (between < 0)
         broken[1:] |= skipped
         suspect[:-1] |= skipped
     if facts.container == "mov":
@@ -418,7 +424,7 @@ class _Groups:
         the wrong picture where several start in one packet, so a single stamp proves little.
         """
         stated, votes = self.stated_bases(numbers, placed)
-        coded = self._coded_bases(stated)
+        coded = self._coded_bases(stated, votes)
         whole = [self._is_whole(rows) for rows in self.rows()]
         bases = np.full(stated.size, _NO_BASE, dtype=np.int64)
         for group in range(stated.size):
@@ -444,7 +450,7 @@ class _Groups:
                 bases[group] = by_stamp
         return bases
 
-    def _coded_bases(self, stated: Numbers) -> Numbers | None:
+    def _coded_bases(self, stated: Numbers, votes: Numbers) -> Numbers | None:
         """First numbers as the time codes have them; None for an encoder that writes none."""
         whole = np.array([self._is_whole(rows) for rows in self.rows()])[:-1]
         if self.codes.size > 1 and whole.any():
@@ -454,8 +460,10 @@ class _Groups:
         known = stated != _NO_BASE
         if not known.any():
             return None
-        values, counts = np.unique((stated - self.codes)[known], return_counts=True)
-        return self.codes + values[counts.argmax()]
+        ahead: dict[int, int] = {}  # what stamps add to the codes, and how many say so
+        for difference, count in zip((stated - self.codes)[known], votes[known], strict=True):
+            ahead[int(difference)] = ahead.get(int(difference), 0) + int(count)
+        return self.codes + max(ahead, key=lambda difference: ahead[difference])
 
     def _is_whole(self, rows: slice) -> bool:
         places = np.sort(self.place[rows])
@@ -567,8 +575,25 @@ class _Numbering:
         elif not valid.all() and not self._has_damage():
             raise self._unnumberable("not every picture has a time")
         numbers, placed = self._in_order(numbers, placed)
+        self._mark_losses(numbers, placed)
         origin = self._origin(numbers, placed)
         return np.where(placed, numbers - origin, UNNUMBERED), lattice.rate
+
+    def _mark_losses(self, numbers: Numbers, placed: Flags) -> None:
+        """Take a missing number for a lost packet, where nothing else would show the loss.
+
+        Where packets lie in the file without a gap, none is lost and the recorder skipped a
+        frame; in H.264, MPEG-1 and MPEG-2 the pictures themselves tell.
+        """
+        facts = self._facts
+        tells = facts.codec == "h264" or self._numbers_itself or facts.is_intra
+        if tells or facts.streams == 1 and facts.container in ("matroska", "flv", "mov"):
+            return
+        seen = np.maximum.accumulate(np.where(placed, numbers, -1))
+        reach = _MAX_REORDER if facts.reorders else 0
+        jumps = np.flatnonzero(np.diff(np.unique(numbers[placed])) > 1)
+        for lost in np.unique(numbers[placed])[jumps] + 1:
+            self._broken[np.searchsorted(seen, lost - reach)] = True
 
     def _find_lattice(self) -> _Lattice | None:
         """The stated rate whose multiples the stamps are, if there is one."""
