@@ -9,6 +9,7 @@ with automatic threads and converts to RGB without looking for damage, as entero
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 
@@ -43,7 +44,7 @@ def main() -> None:
             print(f"{label:14}{1000 * wall / frames:>12.3f}{1000 * cpu / frames:>10.3f}")
 
 
-def best(work) -> tuple[float, float]:
+def best(work: Callable[[], object]) -> tuple[float, float]:
     """Least wall time and CPU time of all threads."""
     times = []
     for _ in range(ROUNDS):

@@ -54,7 +54,9 @@ def undamaged(folder: Path, bases: Sequence[BaseVideo]) -> None:
         path = write_base(folder, base)
         outcome = examine(path, list(decoded_pictures(path)), base.kind, "none", caution=False)
         exact = outcome.readable == base.frames and not outcome.wrong and not outcome.poor
-        print(f"  {base.name:12} {base.kind:18} {'all exact' if exact else 'NOT EXACT'}", flush=True)
+        print(
+            f"  {base.name:12} {base.kind:18} {'all exact' if exact else 'NOT EXACT'}", flush=True
+        )
 
 
 def run(folder: Path, bases: Sequence[BaseVideo], seeds: range) -> list[Outcome]:
@@ -77,7 +79,17 @@ def run(folder: Path, bases: Sequence[BaseVideo], seeds: range) -> list[Outcome]
 
 
 def show(outcomes: Sequence[Outcome]) -> None:
-    head = ("files", "frames", "readable", "unreadable", "wrong", "poor", "poor %", "caution", "refused")
+    head = (
+        "files",
+        "frames",
+        "readable",
+        "unreadable",
+        "wrong",
+        "poor",
+        "poor %",
+        "caution",
+        "refused",
+    )
     print(f"{'':18}" + "".join(f"{name:>11}" for name in head))
     for kind in [*dict.fromkeys(outcome.kind for outcome in outcomes), "all"]:
         rows = [outcome for outcome in outcomes if kind in (outcome.kind, "all")]
@@ -103,8 +115,10 @@ def show(outcomes: Sequence[Outcome]) -> None:
         f"those in videos that were not refused"
     )
     cut = sum(bool(row.missing) for row in outcomes)
-    print(f"told to be cut off: {cut}; other exceptions or hangs: "
-          f"{sum(bool(row.failure) for row in outcomes)}")
+    print(
+        f"told to be cut off: {cut}; other exceptions or hangs: "
+        f"{sum(bool(row.failure) for row in outcomes)}"
+    )
     refusals = Counter(row.refusal.split(" (")[0].split(";")[0] for row in outcomes if row.refusal)
     for sentence, times in refusals.most_common():
         print(f"  refused {times:3}: {sentence}")

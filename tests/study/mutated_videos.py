@@ -121,7 +121,12 @@ def number_in(picture: Picture) -> int | None:
     pattern = picture[edge : edge + CELLS * CELL, edge : edge + CELLS * CELL].mean(axis=2)
     cells = pattern.reshape(CELLS, CELL, CELLS, CELL)[:, 4:-4, :, 4:-4].mean(axis=(1, 3))
     squares = (cells > 128).ravel()
-    if (squares[:16] == squares[16:32]).any() or squares[32:].tolist() != [True, False, False, True]:
+    if (squares[:16] == squares[16:32]).any() or squares[32:].tolist() != [
+        True,
+        False,
+        False,
+        True,
+    ]:
         return None
     return int((squares[:16] * (1 << np.arange(16))).sum())
 
@@ -259,9 +264,8 @@ def mutated(data: bytes, seed: int) -> tuple[bytes, str]:
     random = np.random.default_rng(seed)
     changed = bytearray(data)
     count = int(random.choice([1, 1, 1, 2, 3]))
-    said = []
-    for index in range(count):
-        said.append(MUTATIONS[(seed + index) % len(MUTATIONS)](changed, random))
+    kinds = [MUTATIONS[(seed + index) % len(MUTATIONS)] for index in range(count)]
+    said = [kind(changed, random) for kind in kinds]
     return bytes(changed), "; ".join(said)
 
 

@@ -117,7 +117,11 @@ class MissingPart:
                 f"({_duration(length)} of {_duration(covered + length)})"
             )
             return cls(lost, length, found, sentence)
-        if expected is None and seconds is not None and seconds - covered > max(2.0, 0.02 * seconds):
+        if (
+            expected is None
+            and seconds is not None
+            and seconds - covered > max(2.0, 0.02 * seconds)
+        ):
             sentence = (
                 f"the recording is cut off: {_duration(seconds - covered)} of "
                 f"{_duration(seconds)} are missing at its end"

@@ -25,9 +25,10 @@ from numpy.typing import NDArray
 
 from enteron.errors import StudyError
 from enteron.study.bitstream import HEADER_BYTES, FrameNumbers
+from enteron.study.packets import UNNUMBERED
 from enteron.study.slice_check import SliceCheck
 from enteron.study.study import Frame, Study, StudyMetadata, read_comment_metadata
-from enteron.study.video_index import UNNUMBERED, VideoIndex, read_index
+from enteron.study.video_index import VideoIndex, read_index
 from enteron.study.video_source import MAX_PIXELS, VideoSource, errors_in
 from enteron.types import FrameAxis
 
@@ -119,7 +120,10 @@ class VideoFile(Study):
         check = SliceCheck.for_stream(facts.codec, facts.extradata)
         if check is None:
             return False
-        with closing(check), VideoSource(self._path, self.id, fill_in=self._index.fill_in) as source:
+        with (
+            closing(check),
+            VideoSource(self._path, self.id, fill_in=self._index.fill_in) as source,
+        ):
             packets = itertools.islice(_demuxed(source), _TRIED_SLICES)
             results = [check.submit(packet).result() for packet in packets]
         return 2 * sum(results) > len(results)
@@ -129,7 +133,7 @@ class VideoFile(Study):
         index = self._index
         packet = int(np.flatnonzero(index.numbers == self.numbers[row])[0])
         keys = np.flatnonzero(index.packets.key[: packet + 1])
-        # A picture that is shown before the key frame it follows is predicted from the group before.
+        # Pictures shown before the key frame that they follow are predicted from the group before.
         shown_before = index.numbers[keys] <= self.numbers[row]
         keys = keys[shown_before & (index.numbers[keys] != UNNUMBERED)]
         return int(keys[-1]) if keys.size else 0

@@ -29,10 +29,6 @@ MAX_PIXELS = 4096 * 4096
 _BUFFER = 1 << 18  # bytes per read
 
 
-class ReadError(OSError):
-    """The disk could not be read; the end of the file is no such error."""
-
-
 class VideoReader:
     """The bytes of a video, as PyAV reads them."""
 
@@ -46,11 +42,12 @@ class VideoReader:
         self.size = os.fstat(self._file).st_size
 
     def read(self, count: int) -> bytes:
+        """The next bytes; none at the end, and none where the disk fails, which is remembered."""
         try:
             return os.read(self._file, count)
         except OSError as error:
             self.failure = error
-            raise
+            return b""
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         return os.lseek(self._file, offset, whence)
