@@ -3,7 +3,7 @@
 import numpy as np
 
 from enteron.study.avi import AviChunks
-from enteron.study.bitstream import H264Headers, mpeg4_is_b, mpeg_picture
+from enteron.study.bitstream import H264Picture, Mpeg4Picture, MpegPicture
 from enteron.study.packets import (
     UNNUMBERED,
     Numbers,
@@ -102,21 +102,24 @@ class AviNumbering:
 
     def _mpeg4_order(self, ordinals: Numbers) -> Numbers:
         """A B picture is shown when it is decoded, another one when the next of its kind is."""
-        is_b = [mpeg4_is_b(head) for head in self._walk.heads]
-        packed = [head.count(b"\0\0\1\xb6") > 1 for head in self._walk.heads]
+        pictures = [p if isinstance(p, Mpeg4Picture) else None for p in self._walk.pictures]
         numbers = np.full(ordinals.size, UNNUMBERED, dtype=np.int64)
-        if not any(is_b) and not any(packed):
+        if not any(p.is_b or p.is_packed for p in pictures if p is not None):
             return ordinals
         waiting: int | None = None  # a picture that is shown when the next reference is decoded
         expected = -1
         for row, ordinal in enumerate(ordinals.tolist()):
-            kind = True if row and packed[row - 1] else is_b[row]
+            picture, before = pictures[row], pictures[row - 1] if row else None
+            # The B picture of a packed packet is decoded with the next packet, which is empty.
+            is_b = picture is not None and (
+                picture.is_b or (before is not None and before.is_packed)
+            )
             if ordinal != expected:
                 waiting = None  # what was lost may have been shown in between
             expected = ordinal + 1
-            if ordinal < 0 or kind is None or self.suspect[row]:
+            if ordinal < 0 or picture is None or self.suspect[row]:
                 waiting, expected = None, -1
-            elif kind:
+            elif is_b:
                 numbers[row] = ordinal - 1
             else:
                 if waiting is not None:
@@ -129,9 +132,8 @@ class AviNumbering:
 
     def _h264_order(self, ordinals: Numbers) -> Numbers:
         """Numbers from the picture order count, which starts again at every IDR picture."""
-        headers = H264Headers(self._facts.extradata)
-        pictures = [headers.picture(head) for head in self._walk.heads]
-        parameters = headers.parameters
+        pictures = [p if isinstance(p, H264Picture) else None for p in self._walk.pictures]
+        parameters = self._walk.h264.parameters
         if parameters is None or parameters.poc_type == 1:
             raise unnumberable(
                 self._source.study_id, "its container does not say when pictures are shown"
@@ -163,7 +165,7 @@ class AviNumbering:
         return np.where(known & (orders >= 0), idr + orders // step, UNNUMBERED)
 
     def _mpeg_order(self, ordinals: Numbers) -> Numbers:
-        pictures = [mpeg_picture(head) for head in self._walk.heads]
+        pictures = [p if isinstance(p, MpegPicture) else None for p in self._walk.pictures]
         numbers = np.full(ordinals.size, UNNUMBERED, dtype=np.int64)
         start = UNNUMBERED
         for row, (picture, ordinal) in enumerate(zip(pictures, ordinals.tolist(), strict=True)):

@@ -67,6 +67,58 @@ def _element(data: bytes, at: int) -> tuple[int, int] | None:
     return (start, start + size) if start + size <= len(data) else None
 
 
+_CLUSTER, _BLOCK_GROUP, _BLOCKS = 0x1F43B675, 0xA0, (0xA3, 0xA1)
+_OTHER_ELEMENTS = frozenset(
+    (0xE7, 0xA7, 0xAB, 0xBF, 0xEC, 0x9B, 0xFB, 0xFA, 0x75A1, 0x75A2, 0x5854, 0x1C53BB6B,
+     0x1254C367, 0x1043A770, 0x1941A469, 0x1549A966, 0x114D9B74)
+)  # fmt: skip
+"""Times and sizes of clusters, filling, durations, cues, tags and the like."""
+
+
+def nothing_between_blocks(file: Bytes, position: int, size: int, following: int) -> bool:
+    """Whether a Matroska block directly follows another, or only other elements lie between them.
+
+    Positions are those of the blocks' content, which begins with four bytes of track and time.
+    """
+    at = position + 4 + size
+    while at < following:
+        head = file.peek(at, 16)
+        if not head or not head[0]:
+            return False
+        width = 9 - head[0].bit_length()
+        kind = int.from_bytes(head[:width], "big")
+        length_width = 9 - head[width].bit_length() if len(head) > width and head[width] else 9
+        if width > 4 or length_width > 8:
+            return False
+        start = at + width + length_width
+        if kind in _BLOCKS and start == following:
+            return True
+        if kind in (_CLUSTER, _BLOCK_GROUP):
+            at = start
+        elif kind in _OTHER_ELEMENTS:
+            length = int.from_bytes(head[width : width + length_width], "big")
+            at = start + (length & ((1 << 7 * length_width) - 1))
+        else:
+            return False
+    return False
+
+
+# ---- FLV
+
+
+def only_other_tags(file: Bytes, position: int, size: int, following: int) -> bool:
+    """Whether no tag with a picture lies between two tags of an FLV file."""
+    at = position
+    while at < following:
+        head = file.peek(at, 11)
+        length = int.from_bytes(head[1:4], "big")
+        holds_picture = head[:1] == b"\x09" and length > 5
+        if len(head) < 11 or (at > position and (holds_picture or head[0] not in (8, 9, 18))):
+            return False
+        at += 11 + length + 4
+    return at == following
+
+
 # ---- ASF
 
 _FILE_PROPERTIES = bytes.fromhex("a1dcab8c47a9cf118ee400c00c205365")
@@ -103,4 +155,4 @@ def transport_stream_starts_cleanly(file: Bytes, identifier: int) -> bool:
             return False
         if (data[at + 1] & 31) << 8 | data[at + 2] == identifier:
             return bool(data[at + 1] & 64)
-    return False
+    return True  # the video begins later

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from enteron.study.bitstream import mpeg_picture
+from enteron.study.bitstream import MpegPicture
 from enteron.study.packets import Flags, Numbers
 
 NO_BASE = int(np.iinfo(np.int64).min)
@@ -20,10 +20,13 @@ class MpegGroups:
     known: Flags  # whether the picture states it
     starts: Numbers  # first packet of every group
     codes: Numbers  # time code of every group, in pictures
+    rate: Fraction | None  # frames per second, as most sequence headers state it
 
     @classmethod
-    def of(cls, heads: Sequence[bytes], rate: Fraction) -> "MpegGroups":
-        pictures = [mpeg_picture(head) for head in heads]
+    def of(cls, pictures: Sequence[MpegPicture | None]) -> "MpegGroups":
+        """The groups of a stream; None stands for a packet without a picture's header."""
+        rates = [p.rate for p in pictures if p is not None and p.rate is not None]
+        rate = max(set(rates), key=rates.count) if rates else None
         opens = np.array([p is not None and p.starts_group for p in pictures])
         opens[0] = True
         starts = np.flatnonzero(opens)
@@ -32,7 +35,8 @@ class MpegGroups:
             np.array([0 if p is None else p.temporal_reference for p in pictures]),
             np.array([p is not None for p in pictures]),
             starts,
-            np.array([codes[start][0] * round(rate) + codes[start][1] for start in starts]),
+            np.array([codes[start][0] * round(rate or 25) + codes[start][1] for start in starts]),
+            rate,
         )
 
     @property

@@ -1,9 +1,10 @@
 """The packets of a video as its container describes them, read once without decoding."""
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import cached_property
 
 import av
 import numpy as np
@@ -13,10 +14,25 @@ from av.packet import Packet
 from numpy.typing import NDArray
 
 from enteron.errors import StudyError
-from enteron.study.bitstream import HEADER_BYTES
-from enteron.study.containers import asf_seconds, cue_times
+from enteron.study.bitstream import (
+    HEADER_BYTES,
+    H264Headers,
+    H264Picture,
+    Mpeg4Picture,
+    MpegPicture,
+    mpeg4_picture,
+    mpeg_picture,
+)
+from enteron.study.containers import (
+    Bytes,
+    asf_seconds,
+    cue_times,
+    nothing_between_blocks,
+    only_other_tags,
+)
 from enteron.study.video_source import MAX_PIXELS, VideoSource, errors_in
 
+CodedPicture = MpegPicture | Mpeg4Picture | H264Picture
 Numbers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
@@ -28,6 +44,9 @@ NO_STAMP = int(np.iinfo(np.int64).min)
 
 MAX_PACKETS = 5_000_000  # two days at 30 frames a second
 MAX_SECONDS = 30 * 86400  # a recording is shorter; stamps further apart are damaged
+
+EXPLICIT_CONTAINERS = ("mov", "matroska", "avi", "mpeg", "mpegts", "asf", "flv")
+"""Where packets state their own times, and FFmpeg's guesses can be done without."""
 
 _INTRA_CODECS = frozenset(
     ("mjpeg", "ffv1", "huffyuv", "ffvhuff", "utvideo", "rawvideo", "png", "prores", "dnxhd",
@@ -82,6 +101,7 @@ class StreamFacts:
     reorders: bool  # pictures may be shown in another order than they are stored
     extradata: bytes | None
     streams: int
+    is_explicit: bool  # stamps are the container's own, not inferred from the packets before
     is_complete: bool  # the header lists every packet, so none can be lost unseen
     head_damaged: bool = False
     cues: tuple[int, ...] = ()  # stamps of key frames, as a table of the file lists them
@@ -135,6 +155,7 @@ def stream_facts(source: VideoSource) -> StreamFacts:
         reorders=bool(context.has_b_frames),
         extradata=context.extradata,
         streams=len(container.streams),
+        is_explicit=name in EXPLICIT_CONTAINERS,
         cues=tuple(cue_times(source.reader)) if name == "matroska" else (),
         is_complete=name == "mov"
         and stream.frames > 0
@@ -148,13 +169,14 @@ class PacketWalk:
 
     source: VideoSource
     facts: StreamFacts
-    heads: list[bytes] = field(default_factory=list)  # of packets, where the codec's order counts
+    pictures: "list[CodedPicture | None]" = field(default_factory=list)
+    """Headers of the packets' pictures, where numbers need them."""
     cut: bool = False  # the last packet ends with the file
 
     def read(self) -> Packets:
         pts, dts, position, size = array("q"), array("q"), array("q"), array("q")
         key, broken, suspect = bytearray(), bytearray(), bytearray()
-        keep_heads = self._keeps_heads()
+        read_picture = self._picture_reader()
         container_name = self.source.container.format.name
         with av.logging.Capture() as logs:
             for packet in self._packets(self.source.container):
@@ -172,8 +194,8 @@ class PacketWalk:
                 key.append(packet.is_keyframe)
                 broken.append(0)
                 suspect.append(packet.is_corrupt)
-                if keep_heads:
-                    self.heads.append(memoryview(packet)[:HEADER_BYTES].tobytes())
+                if read_picture is not None:
+                    self.pictures.append(read_picture(packet))
                 if logs and (errors := errors_in(logs)):
                     # The container's errors concern what it skipped to get here, and the packet
                     # before, which ran into the damage; the codec's concern this packet.
@@ -193,7 +215,7 @@ class PacketWalk:
         flags = [np.frombuffer(values, dtype=np.bool_).copy() for values in (key, broken, suspect)]
         arrays = [np.array(values, dtype=np.int64) for values in (pts, dts, position, size)]
         packets = Packets(*arrays, *flags)
-        return _with_neighbours(packets, self.facts)
+        return _with_neighbours(packets, self.facts, self.source.reader)
 
     def _packets(self, container: InputContainer) -> Iterator[Packet]:
         packets = container.demux(self.source.stream)
@@ -218,14 +240,29 @@ class PacketWalk:
             return size % 188 != 0 and size % 192 != 0
         return self.cut
 
-    def _keeps_heads(self) -> bool:
-        if self.facts.codec in ("mpeg1video", "mpeg2video"):
-            return self.facts.container in ("mpeg", "mpegts", "avi")
-        in_avi = self.facts.container == "avi" and self.facts.reorders
-        return in_avi and self.facts.codec in ("mpeg4", "h264")
+    def _picture_reader(self) -> "Callable[[Packet], CodedPicture | None] | None":
+        """What reads the header of a picture, where numbers need it."""
+        codec, container = self.facts.codec, self.facts.container
+        if codec in ("mpeg1video", "mpeg2video"):
+            if container in ("mpeg", "mpegts", "mpegvideo", "avi"):
+                return lambda packet: mpeg_picture(_head(packet))
+        elif container == "avi" and self.facts.reorders and codec == "mpeg4":
+            return lambda packet: mpeg4_picture(bytes(packet))
+        elif container == "avi" and self.facts.reorders and codec == "h264":
+            return lambda packet: self.h264.picture(_head(packet))
+        return None
+
+    @cached_property
+    def h264(self) -> H264Headers:
+        """Reads headers of H.264 pictures, with the parameters found so far."""
+        return H264Headers(self.facts.extradata)
 
 
-def _with_neighbours(packets: Packets, facts: StreamFacts) -> Packets:
+def _head(packet: Packet) -> bytes:
+    return memoryview(packet)[:HEADER_BYTES].tobytes()
+
+
+def _with_neighbours(packets: Packets, facts: StreamFacts, file: Bytes) -> Packets:
     """Damage that shows in the bytes between packets."""
     broken, suspect = packets.broken.copy(), packets.suspect.copy()
     if facts.container == "mpeg":
@@ -238,15 +275,13 @@ def _with_neighbours(packets: Packets, facts: StreamFacts) -> Packets:
         near[:-1] |= suspect[1:]
         suspect = near
     between = packets.position[1:] - packets.position[:-1] - packets.size[:-1]
-    if facts.container == "matroska" and facts.streams == 1:
-        # Headers of blocks and clusters take a few bytes; more was skipped.
-        skipped = (between > 96) | (between < 0)
-        broken[1:] |= skipped
-        suspect[:-1] |= skipped
-    if facts.container == "flv" and facts.streams == 1:
-        skipped = (between > 64) | (between < 0)
-        broken[1:] |= skipped
-        suspect[:-1] |= skipped
+    if facts.container in ("matroska", "flv") and facts.streams == 1:
+        # Headers take a few bytes. More was skipped, unless it is something else than video.
+        nothing_lost = nothing_between_blocks if facts.container == "matroska" else only_other_tags
+        for row in np.flatnonzero((between > 48) | (between < 0)).tolist():
+            start, stop = int(packets.position[row]), int(packets.position[row + 1])
+            if not nothing_lost(file, start, int(packets.size[row]), stop):
+                broken[row + 1] = suspect[row] = True
     if facts.container == "mov":
         overlapping = between < 0  # entries of a damaged index
         broken[1:] |= overlapping

@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from enteron.study.bitstream import mpeg_picture, mpeg_rate
+from enteron.study.bitstream import MpegPicture
 from enteron.study.containers import transport_stream_starts_cleanly
 from enteron.study.mpeg_groups import NO_BASE, MpegGroups
 from enteron.study.packets import (
@@ -30,6 +30,7 @@ from enteron.study.video_source import VideoSource
 
 _MAX_REORDER = 16  # pictures; the largest buffer of any codec
 _MAX_RUNS = 2000
+_UNCERTAIN_BEHIND = "{}, so frames behind the first damage have no certain number and were left out"
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,12 @@ class StampNumbering:
         elif not valid.all() and not self._has_damage():
             raise unnumberable(self._source.study_id, "not every picture has a time")
         numbers, placed = self._in_order(numbers, placed)
+        if (
+            not (self._facts.is_explicit or self._numbers_itself)
+            and self._first_loss() < placed.size
+        ):
+            placed[self._first_loss() :] = False
+            self.notes.append(_UNCERTAIN_BEHIND.format("the container states few times"))
         self._mark_losses(numbers, placed)
         origin = self._origin(numbers, placed)
         self.first_stamp = Fraction(lattice.reference + origin * lattice.period)
@@ -85,6 +92,8 @@ class StampNumbering:
         stamps = packets.pts.copy()
         if (stamps == NO_STAMP).all() and not self._facts.reorders:
             stamps = packets.dts.copy()  # shown as they are decoded
+        if self._facts.container == "mpegvideo":
+            stamps[1:] = NO_STAMP  # FFmpeg counts the pictures of a stream without a container
         valid = stamps != NO_STAMP
         if not valid.any():
             raise unnumberable(self._source.study_id, "its packets carry no times")
@@ -105,7 +114,7 @@ class StampNumbering:
         if tells or (facts.streams == 1 and facts.container in ("matroska", "flv", "mov")):
             return
         seen = np.maximum.accumulate(np.where(placed, numbers, -1))
-        reach = _MAX_REORDER if facts.reorders else 0
+        reach = _MAX_REORDER if self._reorders else 0
         jumps = np.flatnonzero(np.diff(np.unique(numbers[placed])) > 1)
         for lost in np.unique(numbers[placed])[jumps] + 1:
             self.broken[np.searchsorted(seen, lost - reach)] = True
@@ -142,7 +151,7 @@ class StampNumbering:
         if groups is None:
             return None
         valid = self._stamps != NO_STAMP
-        stated = [rate for rate in map(mpeg_rate, self._walk.heads[:64]) if rate is not None]
+        stated = [] if groups.rate is None else [groups.rate]
         for rate in dict.fromkeys([*stated, *self._facts.rates]):
             period = float(1 / (rate * self._facts.time_base))
             lattice = self._fitted(stamps, rate, period, least=0.5)
@@ -179,12 +188,19 @@ class StampNumbering:
         if self.broken.any() or self.suspect.any() or self._facts.head_damaged:
             return True
         stamps = self._stamps[self._stamps != NO_STAMP]
-        if stamps.size < self._stamps.size and not self._walk.heads:
+        if stamps.size < self._stamps.size and not self._walk.pictures:
             return True
         # Without reordering, stamps increase from packet to packet.
         late = np.maximum.accumulate(stamps) - stamps
-        usual = 0 if not self._facts.reorders else float(np.quantile(late, 0.98))
+        usual = float(np.quantile(late, 0.98)) if self._reorders else 0
         return bool((late > 2 * usual).any())
+
+    @cached_property
+    def _reorders(self) -> bool:
+        """Whether pictures are shown in another order than they are stored."""
+        stamps = self._stamps[self._stamps != NO_STAMP]
+        late = np.maximum.accumulate(stamps) > stamps
+        return self._facts.reorders or bool(late.mean() > 0.05)
 
     def _ranks(self) -> Numbers:
         """Numbers at a variable rate: by order, as far as nothing can be lost."""
@@ -198,17 +214,14 @@ class StampNumbering:
         numbers = np.full(stamps.size, UNNUMBERED, dtype=np.int64)
         ranks = np.argsort(np.argsort(stamps[:first]))
         # Pictures behind the loss may belong between the last ones before it.
-        certain = ranks < first - (_MAX_REORDER if self._facts.reorders else 0)
+        certain = ranks < first - (_MAX_REORDER if self._reorders else 0)
         if first == stamps.size and not self._walk.cut:
             certain[:] = True
         numbers[:first] = np.where(certain, ranks, UNNUMBERED)
         if not certain.any():
             raise unnumberable(self._source.study_id, "it is damaged, and its frame rate varies")
         if first < stamps.size:
-            self.notes.append(
-                "the frame rate varies, so frames behind the first damage have no certain number "
-                "and were left out"
-            )
+            self.notes.append(_UNCERTAIN_BEHIND.format("the frame rate varies"))
         return numbers
 
     def _first_loss(self) -> int:
@@ -219,7 +232,7 @@ class StampNumbering:
             lost = self.broken | self.suspect | (self._stamps == NO_STAMP)
             lost[0] |= self._facts.head_damaged
         late = np.maximum.accumulate(self._stamps) - self._stamps
-        if not self._facts.reorders:
+        if not self._reorders:
             lost |= late > 0
         return int(np.argmax(lost)) if lost.any() else lost.size
 
@@ -235,10 +248,10 @@ class StampNumbering:
     @cached_property
     def _groups(self) -> "MpegGroups | None":
         """Groups of pictures that number their pictures themselves."""
-        if self._facts.codec not in ("mpeg1video", "mpeg2video") or not self._walk.heads:
+        if not self._walk.pictures:
             return None
-        rates = [rate for rate in map(mpeg_rate, self._walk.heads[:64]) if rate is not None]
-        return MpegGroups.of(self._walk.heads, rates[0] if rates else Fraction(25))
+        pictures = self._walk.pictures
+        return MpegGroups.of([p if isinstance(p, MpegPicture) else None for p in pictures])
 
     def _by_temporal_reference(self, numbers: Numbers, placed: Flags) -> tuple[Numbers, Flags]:
         """Number pictures without a stamp by their place in the group, and compare the others."""
@@ -371,11 +384,16 @@ class StampNumbering:
         if container == "mpegts":
             return transport_stream_starts_cleanly(self._source.reader, self._source.stream.id)
         if container == "mpeg":
-            with_header = self._source.reader.peek(0, 4) == b"\0\0\1\xba"
-            pictures = [mpeg_picture(head) for head in self._walk.heads[:1]]
-            first = pictures[0] if pictures else None
-            return with_header and not self.suspect[0] and (first is None or first.starts_group)
+            return self._starts_with(b"\0\0\1\xba")
+        if container == "mpegvideo":
+            return self._starts_with(b"\0\0\1\xb3")
         return True
+
+    def _starts_with(self, code: bytes) -> bool:
+        """Whether the file starts with a code, and its first picture with a group."""
+        first = self._walk.pictures[0] if self._walk.pictures else None
+        starts_group = not isinstance(first, MpegPicture) or first.starts_group
+        return self._source.reader.peek(0, 4) == code and not self.suspect[0] and starts_group
 
     def _uncued(self) -> Flags:
         """Key frames whose stamp is not in the table of the file, if the table has the others."""

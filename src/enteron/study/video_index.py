@@ -19,6 +19,7 @@ import numpy as np
 from enteron.errors import StudyError
 from enteron.study.avi_numbers import AviNumbering
 from enteron.study.packets import (
+    EXPLICIT_CONTAINERS,
     UNNUMBERED,
     Numbers,
     Packets,
@@ -32,9 +33,6 @@ from enteron.study.study import MissingPart
 from enteron.study.video_source import VideoSource
 
 _MAX_NUMBER = 10**9
-
-# Where every packet states its own times, and FFmpeg's guesses can be done without.
-_EXPLICIT = ("mov", "matroska", "avi", "mpeg", "mpegts", "asf", "flv")
 
 
 @dataclass(frozen=True)
@@ -64,7 +62,7 @@ class VideoIndex:
 def read_index(path: Path, study_id: str) -> VideoIndex:
     """Read all packets of a video and number them."""
     with VideoSource(path, study_id) as source:
-        explicit = source.container.format.name.split(",")[0] in _EXPLICIT
+        explicit = source.container.format.name.split(",")[0] in EXPLICIT_CONTAINERS
         if explicit and not _demuxer_errors(source):
             return _index(source, fill_in=False)
     if not explicit:

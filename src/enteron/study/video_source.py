@@ -21,7 +21,7 @@ from enteron.errors import StudyError
 
 # Demuxers that read a single file. Those that follow references (hls, concat, dash, image2, sdp,
 # imf, ...) are not among them.
-_FORMATS = "mov,matroska,avi,mpeg,mpegts,asf,asf_o,flv,ogg,dhav,mxf,wtv,mpegvideo,m4v,nut,ivf,dv"
+_FORMATS = "mov,matroska,avi,mpeg,mpegts,asf,flv,ogg,dhav,mxf,wtv,mpegvideo"
 
 MAX_PIXELS = 4096 * 4096
 """As for pictures: a video that claims more is damaged or an attack on memory."""
