@@ -668,15 +668,40 @@ def test_numbers_out_of_order_and_twice(tmp_path, model, command):
 def test_a_video_cut_off_in_the_middle(tmp_path, model, command):
     video = write_video(tmp_path / "77.mkv", 60)
     video.write_bytes(video.read_bytes()[: video.stat().st_size * 2 // 3])
-    code, _, _ = command("read", "77.mkv", "--model", model, "--out", "out")
+    code, said, _ = command("read", "77.mkv", "--model", model, "--out", "out")
     assert code == 0
     run = json.loads((tmp_path / "out" / "run.json").read_text())
     assert 20 < run["rows"] < 60
+    lost = 60 - run["rows"]
+    assert run["missing"]["frames"] == lost
+    sentence_of_loss = f"{lost} of 60 frames are missing at its end"
+    assert f"Incomplete: the recording is cut off: {sentence_of_loss}" in " ".join(said.split())
+    assert sentence_of_loss in (tmp_path / "out" / "report.html").read_text()
     broken = tmp_path / "78.mp4"
     broken.write_bytes(write_video(tmp_path / "x.mp4", 60).read_bytes()[:2000])
     code, _, said = command("read", "78.mp4", "--model", model, "--out", "other")
     assert code == 1
     assert "cannot be opened" in sentence(said)
+
+
+def test_notes_of_a_study_reach_terminal_record_and_page(tmp_path, model, command):
+    video = write_video(tmp_path / "77.avi", 20, "mjpeg")
+    data = video.read_bytes()
+    header = data[:2000].replace((20).to_bytes(4, "little"), (500).to_bytes(4, "little"))
+    video.write_bytes(header + data[2000:])
+    code, said, _ = command("read", "77.avi", "--model", model, "--out", "out")
+    assert code == 0
+    note = "the header states 500 frames, the file holds 20"
+    assert f"Note: {note}." in " ".join(said.split())
+    assert note in json.loads((tmp_path / "out" / "run.json").read_text())["notes"]
+    assert note[1:] in (tmp_path / "out" / "report.html").read_text()
+
+
+def test_a_disk_that_fails_ends_in_a_sentence(tmp_path, model, command):
+    (tmp_path / "77.mkv").symlink_to("/proc/self/mem")  # whose first page cannot be read
+    code, _, said = command("read", "77.mkv", "--model", model, "--out", "out")
+    assert code == 1
+    assert "cannot be read from its disk (input/output error); check the disk" in sentence(said)
 
 
 def test_an_output_folder_that_cannot_be_written(tmp_path, model, command):

@@ -41,6 +41,7 @@ from enteron.folders.reading import (
     REPORT,
     SCORES,
     SUBMISSION,
+    MissingEnd,
     ModelFacts,
     Reading,
     Redundant,
@@ -441,6 +442,7 @@ class _ReadingRun:
             rate_note=None if self._rate is None else "from the video",
             notes=study.notes,
             ignored=tuple(study.ignored.counts()),
+            missing=self._missing(),
             unreadable=Unreadable(
                 count=len(unreadable),
                 frames=tuple(sorted(unreadable)[:_MOST_LISTED]),
@@ -469,6 +471,13 @@ class _ReadingRun:
             versions=package_versions(*_PACKAGES),
             timings=dict(self.timings),
         )
+
+    def _missing(self) -> MissingEnd | None:
+        missing = self.study.missing
+        if missing is None:
+            return None
+        seconds = None if missing.seconds is None else round(missing.seconds, 3)
+        return MissingEnd(frames=missing.frames, seconds=seconds, sentence=missing.sentence)
 
     def _redundant(self) -> Redundant | None:
         limit, embeddings, effect = self.reader.options.redundancy, self.embeddings, self.effect

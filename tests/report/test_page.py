@@ -220,6 +220,18 @@ def test_unreadable_frames_are_no_gaps(tmp_path):
     assert len(parsed.all("unreadable")) == 2
 
 
+def test_a_recording_that_is_cut_off_says_so_at_the_top(tmp_path):
+    events = EVENTS[:3]
+    folder = write_folder(tmp_path, events, scores_for(events, range(120)))
+    assert "Incomplete" not in page(folder).text
+    sentence = "the recording is cut off: 80 of 200 frames are missing at its end"
+    edit_json(folder / "run.json", missing={"frames": 80, "seconds": 40.0, "sentence": sentence})
+    text = page(folder).text
+    assert text.index(sentence[1:]) < text.index("Gastric transit")
+    assert "The file ends in the stomach" in text
+    assert "The recording ends in" not in text
+
+
 def test_many_gaps_and_events_stay_bounded(tmp_path):
     frames = np.arange(3000) * 2 + np.arange(3000) // 3  # a gap after every third row
     events = [DecodedEvent(2 * n + n // 3, 2 * n + n // 3 + 1, "blood", 0.5) for n in range(2000)]

@@ -16,7 +16,11 @@ LETTERS = dict(zip("mesic", REGIONS, strict=True))
 
 
 def panel(
-    line: str, rate: float | None = 2.0, score: float | None = 0.9, onset: float | None = 0.8
+    line: str,
+    rate: float | None = 2.0,
+    score: float | None = 0.9,
+    onset: float | None = 0.8,
+    cut_off: bool = False,
 ):
     """The panel of a drawn study."""
     frames = [10 * index + n for index, c in enumerate(line) if c != "_" for n in range(10)]
@@ -29,7 +33,7 @@ def panel(
             events.append(DecodedEvent(start, stop, name, score, name, onset, 0.8))
         start = stop
     clock = Clock.of(scores, RunRecord(rate=rate))
-    return transit_panel(events, clock, gaps_of(scores.axis))
+    return transit_panel(events, clock, gaps_of(scores.axis), cut_off=cut_off)
 
 
 @pytest.mark.parametrize(
@@ -63,6 +67,16 @@ def test_outcomes(line, gastric, small_bowel, colon):
     assert (stages[0].outcome, stages[0].value) == gastric
     assert (stages[1].outcome, stages[1].value) == small_bowel
     assert stages[2].outcome == colon
+
+
+def test_what_a_cut_off_recording_did_not_reach_is_unknown():
+    whole, cut = panel("messsiiii").stages, panel("messsiiii", cut_off=True).stages
+    assert cut[0] == whole[0]  # both borders were seen
+    assert [stage.outcome for stage in cut[1:]] == [Outcome.UNKNOWN] * 2
+    assert "The file ends in the small intestine" in cut[1].detail
+    for stage in cut[1:]:
+        assert "The end of the recording is missing." in stage.detail
+        assert "The recording ends" not in stage.detail
 
 
 def test_not_reached_and_unknown_say_why():

@@ -208,6 +208,10 @@ def show(reading: "Reading") -> None:
         f"[bold]Study {markup(reading.study)}[/bold]: {run.rows:,} frames, "
         + (f"{unreadable:,} of them unreadable" if unreadable else "all readable")
     )
+    if run.missing is not None:
+        out.print(f"[bold red]Incomplete:[/bold red] {run.missing.sentence}.")
+    for note in run.notes:
+        out.print(f"[yellow]Note:[/yellow] {note}.")
     if run.redundant is not None:
         out.print(_redundancy(run.redundant))
     result = table("", "found", "events", "first frame", "last frame", "confidence", "at frame")

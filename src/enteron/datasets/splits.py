@@ -31,7 +31,7 @@ class Split:
             for study in self.part(part):
                 if study in part_of:
                     raise LabelError(
-                        f"study {shorten(study)} is in '{part_of[study]}' and in '{part}'",
+                        f"study {shown(study)} is in '{part_of[study]}' and in '{part}'",
                         "a study belongs to one part of a split only",
                     )
                 part_of[study] = part

@@ -79,6 +79,14 @@ class Unreadable(_Facts):
     reasons: dict[str, int] = Field(default_factory=dict)
 
 
+class MissingEnd(_Facts):
+    """The end of the recording, where the study's file is cut off."""
+
+    frames: int | None = None
+    seconds: float | None = None
+    sentence: str = ""
+
+
 class Redundant(_Facts):
     """Frames that were not encoded since they hardly differ from an earlier one."""
 
@@ -134,6 +142,7 @@ class RunRecord(_Facts):
     rate_note: str | None = None
     notes: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()  # what lies beside the frames: counts and reasons, no names
+    missing: MissingEnd | None = None
     unreadable: Unreadable | None = None
     redundant: Redundant | None = None
     model: ModelFacts | None = None

@@ -133,6 +133,7 @@ class CompletenessPanel:
     longest_gap: str | None
     stored: str | None  # how frames were stored, if not every one was
     notes: tuple[str, ...]  # oddities of the study's files
+    missing: str | None  # a sentence, where the recording is cut off
     word: str
 
 
@@ -164,6 +165,7 @@ def completeness_panel(clock: Clock, run: RunRecord, gaps: Sequence[Gap] = ()) -
         longest_gap=counted(max(lengths), clock.word) if lengths else None,
         stored=f"one of every {step} frames is stored" if step > 1 else None,
         notes=(*run.notes, *(f"not read, beside the frames: {text}" for text in run.ignored)),
+        missing=None if run.missing is None else _capitalised(run.missing.sentence) + ".",
         word=clock.word,
     )
 

@@ -116,7 +116,7 @@ def make_page(
         summary=summary_panel(events, clock, run),
         suspicious=suspicious_panel(listed, clock, album),
         timeline=timeline_panel(events, clock, run, truth, gaps),
-        transit=transit_panel(events, clock, gaps),
+        transit=transit_panel(events, clock, gaps, cut_off=run.missing is not None),
         gallery=gallery_panel(events, clock, choice, album),
         comparison=comparison,
         completeness=completeness_panel(clock, run, gaps),

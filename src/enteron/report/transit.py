@@ -2,7 +2,8 @@
 
 A stage has one of three outcomes. `reached`: both its borders were seen. `not reached`: the
 recording ends, in a region that was recognised, before the stage does. `unknown`: anything else,
-such as a region that the decoder does not report, or a border that lies in a gap.
+such as a region that the decoder does not report, a border that lies in a gap, or a stage that may
+lie in the missing end of a recording that was cut off.
 
 Two confidences are kept apart: that the capsule was in a region at all (the score of the region's
 event), and that it entered the region near the frame given (`onset`).
@@ -74,7 +75,7 @@ class TransitPanel:
 
 
 def transit_panel(
-    events: Sequence[DecodedEvent], clock: Clock, gaps: Sequence[Gap] = ()
+    events: Sequence[DecodedEvent], clock: Clock, gaps: Sequence[Gap] = (), *, cut_off: bool = False
 ) -> TransitPanel:
     """Gastric and small-bowel transit, whether the colon was reached, and every region interval."""
     numbered = [(number, event) for number, event in enumerate(events) if event.label in REGIONS]
@@ -84,11 +85,23 @@ def transit_panel(
         _stage("Small-bowel transit", "small intestine", "colon", regions, clock, gaps),
         _arrival("Colon", "colon", regions, clock),
     )
+    if cut_off:
+        stages = tuple(_without_end(stage) for stage in stages)
     intervals = tuple(
         _interval(number, event, clock)
         for number, event in sorted(numbered, key=lambda pair: pair[1].start)
     )
     return TransitPanel(stages, intervals, clock.has_times, clock.word)
+
+
+def _without_end(stage: Stage) -> Stage:
+    """A stage of a recording whose end is missing: that nothing was reached is not known."""
+    if stage.outcome is not Outcome.NOT_REACHED:
+        return stage
+    detail = stage.detail.replace("The recording ends in", "The file ends in")
+    return Stage(
+        stage.title, Outcome.UNKNOWN, "unknown", f"{detail} The end of the recording is missing."
+    )
 
 
 def _interval(number: int, event: DecodedEvent, clock: Clock) -> RegionInterval:

@@ -5,24 +5,17 @@ the file lists them. FFmpeg counts the chunks that it finds, which is wrong behi
 """
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+from enteron.study.containers import Bytes
 
 Numbers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
 _SEARCHED = 1 << 20  # bytes at the start of a file that are searched for the list of chunks
 _AGREEING = 4  # chunks in a row whose sizes tell where in the index they are
-
-
-class Bytes(Protocol):
-    """A file of which any part can be read."""
-
-    size: int
-
-    def peek(self, position: int, count: int) -> bytes: ...
 
 
 @dataclass(frozen=True)
@@ -88,8 +81,15 @@ class AviChunks:
             start = head.find(b"movi", start + 4)
         return False
 
+    def empty_behind(self, position: int, size: int) -> int:
+        """Empty chunks directly behind the last one with content."""
+        at, count = position + size + size % 2, 0
+        while self._file.peek(at, 8) in [name + bytes(4) for name in self._names]:
+            at, count = at + 8, count + 1
+        return count
+
     def _empty_between(self, start: int, stop: int) -> int | None:
-        """Empty chunks of the stream in a stretch of other chunks; None if it is no such stretch."""
+        """Empty chunks of the stream in a stretch of other chunks; None if it is not one."""
         empty = 0
         while start < stop:
             header = self._file.peek(start, 12)

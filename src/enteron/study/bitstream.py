@@ -24,6 +24,7 @@ class MpegPicture:
 
     temporal_reference: int  # place in its group, in order of display
     time_code: tuple[int, int] | None  # seconds and pictures, where a group starts
+    rate: Fraction | None  # frames per second, where a sequence starts
 
     @property
     def starts_group(self) -> bool:
@@ -41,27 +42,30 @@ def mpeg_picture(head: bytes) -> MpegPicture | None:
         code = int.from_bytes(head[group + 4 : group + 8], "big")
         hours, minutes, seconds = code >> 26 & 31, code >> 20 & 63, code >> 13 & 63
         time_code = ((60 * hours + minutes) * 60 + seconds, code >> 7 & 63)
-    return MpegPicture(head[at + 4] << 2 | head[at + 5] >> 6, time_code)
-
-
-def mpeg_rate(head: bytes) -> Fraction | None:
-    """Frames per second in a sequence header; None where there is none."""
-    at = head.find(b"\0\0\1\xb3")
-    if at < 0 or at + 8 > len(head):
-        return None
-    code = head[at + 7] & 15
-    return Fraction(_MPEG_RATES[code - 1], 1001) if 1 <= code <= 8 else None
+    rate, sequence = None, head.find(b"\0\0\1\xb3", 0, at)
+    if sequence >= 0:
+        code = head[sequence + 7] & 15
+        rate = Fraction(_MPEG_RATES[code - 1], 1001) if 1 <= code <= 8 else None
+    return MpegPicture(head[at + 4] << 2 | head[at + 5] >> 6, time_code, rate)
 
 
 # ---- MPEG-4 Part 2
 
 
-def mpeg4_is_b(head: bytes) -> bool | None:
-    """Whether the first picture of a packet is a B picture; None where no picture is found."""
-    at = head.find(b"\0\0\1\xb6")
-    if at < 0 or at + 5 > len(head):
+@dataclass(frozen=True, slots=True)
+class Mpeg4Picture:
+    """The first picture of a packet."""
+
+    is_b: bool  # predicted from both sides, and shown when it is decoded
+    is_packed: bool  # another picture follows in the packet, in place of the next packet's
+
+
+def mpeg4_picture(data: bytes) -> Mpeg4Picture | None:
+    """The picture of a whole packet; None where there is none."""
+    at = data.find(b"\0\0\1\xb6")
+    if at < 0 or at + 5 > len(data):
         return None
-    return head[at + 4] >> 6 == 2
+    return Mpeg4Picture(data[at + 4] >> 6 == 2, data.find(b"\0\0\1\xb6", at + 4) >= 0)
 
 
 # ---- H.264

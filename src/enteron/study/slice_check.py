@@ -1,7 +1,7 @@
 """Whether an H.264 picture was decoded to its end: what FFmpeg does not check.
 
-Behind damage an arithmetic decoder goes on with values that mean nothing, often without an error,
-and the picture shows parts of the one before. An intact slice ends exactly with its last macroblock,
+Behind damage an arithmetic decoder goes on with values that mean nothing, often without an error
+and the picture shows parts of the one before. An intact slice ends exactly with its last block,
 and a damaged one hardly ever does. FFmpeg does not look, since the picture is full by then. So a
 second decoder is told that pictures are one row of macroblocks higher than they are. For an intact
 picture it then reports precisely that row as missing; for a damaged one it reports something else.

@@ -5,11 +5,14 @@ up to the next intact key frame: decoders hide damage, and pictures that are pre
 damaged one are damaged too.
 """
 
+import itertools
 import queue
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from pathlib import Path
 
 import av
@@ -17,18 +20,21 @@ import numpy as np
 from av.error import FFmpegError
 from av.packet import Packet
 from av.video.frame import VideoFrame
+from av.video.reformatter import VideoReformatter
 from numpy.typing import NDArray
 
 from enteron.errors import StudyError
 from enteron.study.bitstream import HEADER_BYTES, FrameNumbers
+from enteron.study.packets import UNNUMBERED
 from enteron.study.slice_check import SliceCheck
 from enteron.study.study import Frame, Study, StudyMetadata, read_comment_metadata
-from enteron.study.video_index import UNNUMBERED, VideoIndex, read_index
+from enteron.study.video_index import VideoIndex, read_index
 from enteron.study.video_source import MAX_PIXELS, VideoSource, errors_in
 from enteron.types import FrameAxis
 
 _READ_ON = 100  # frames: up to here, decoding on is cheaper than seeking
 _AHEAD = 8  # pictures that are decoded before they are asked for
+_TRIED_SLICES = 100  # packets that show whether slices can be checked
 _EMPTY_PACKET = 32  # bytes; a packet this small may repeat the picture before without a new one
 
 NO_PICTURE = "the video has no decodable picture here"
@@ -76,8 +82,7 @@ class VideoFile(Study):
         return [str(self._path)]
 
     def _stream(self, start: int) -> Iterator[Frame]:
-        decoder = _Decoder(self._path, self.id, self._index, self._starting_packet(start))
-        cursor = _Cursor(self, _DecodingThread(decoder), start)
+        cursor = _Cursor(self, _DecodingThread(self._decoder(start)), start)
         try:
             yield from cursor
         finally:
@@ -87,8 +92,7 @@ class VideoFile(Study):
         # Neighbouring frames are often read one after the other: decode on where that is cheaper.
         if self._cursor is None or not 0 <= row - self._cursor.row <= _READ_ON:
             self.close()
-            decoder = _Decoder(self._path, self.id, self._index, self._starting_packet(row))
-            self._cursor = _Cursor(self, decoder, row)
+            self._cursor = _Cursor(self, self._decoder(row), row)
         for frame in self._cursor:
             if frame.number == self.numbers[row]:
                 return frame
@@ -99,12 +103,33 @@ class VideoFile(Study):
             self._cursor.close()
             self._cursor = None
 
+    def _decoder(self, row: int) -> "_Decoder":
+        """A decoder that starts at or before a frame."""
+        index = self._index
+        start = self._starting_packet(row)
+        return _Decoder(self._path, self.id, index, start, check_slices=self._slices_are_checked)
+
+    @cached_property
+    def _slices_are_checked(self) -> bool:
+        """Whether the slices of this video can be checked, by the first ones."""
+        facts = self._index.facts
+        check = SliceCheck.for_stream(facts.codec, facts.extradata)
+        if check is None:
+            return False
+        with (
+            closing(check),
+            VideoSource(self._path, self.id, fill_in=self._index.fill_in) as source,
+        ):
+            packets = itertools.islice(_demuxed(source), _TRIED_SLICES)
+            results = [check.submit(packet).result() for packet in packets]
+        return 2 * sum(results) > len(results)
+
     def _starting_packet(self, row: int) -> int:
         """The key packet from which a frame can be decoded."""
         index = self._index
         packet = int(np.flatnonzero(index.numbers == self.numbers[row])[0])
         keys = np.flatnonzero(index.packets.key[: packet + 1])
-        # A picture that is shown before the key frame it follows is predicted from the group before.
+        # Pictures shown before the key frame that they follow are predicted from the group before.
         shown_before = index.numbers[keys] <= self.numbers[row]
         keys = keys[shown_before & (index.numbers[keys] != UNNUMBERED)]
         return int(keys[-1]) if keys.size else 0
@@ -127,6 +152,7 @@ class _Cursor:
         self._decoder = decoder
         self.row = row  # the next row to yield
         self._problems: dict[int, str] = {}
+        self._reformatter = VideoReformatter()  # keeps its tables from picture to picture
         self._ahead: _Picture | None = None
         self._advance()
 
@@ -145,7 +171,8 @@ class _Cursor:
         picture = self._ahead
         if picture is None or picture.number > number or picture.frame is None:
             return Frame(number, video._time(row), None, problem)
-        image = np.asarray(picture.frame.to_ndarray(format="rgb24"), dtype=np.uint8)
+        rgb = self._reformatter.reformat(picture.frame, format="rgb24")
+        image = np.asarray(rgb.to_ndarray(), dtype=np.uint8)
         return Frame(number, video._time(row), image)
 
     def _advance(self) -> None:
@@ -168,7 +195,9 @@ class _Decoder:
     Each packet carries its row in place of its stamp, so that every picture names its packet.
     """
 
-    def __init__(self, path: Path, study_id: str, index: VideoIndex, start: int) -> None:
+    def __init__(
+        self, path: Path, study_id: str, index: VideoIndex, start: int, *, check_slices: bool
+    ) -> None:
         self._index = index
         self._study_id = study_id
         self._path = path
@@ -177,7 +206,9 @@ class _Decoder:
         self._frame_numbers = (
             FrameNumbers(index.facts.extradata) if index.facts.codec == "h264" else None
         )
-        self._slices = SliceCheck.for_stream(index.facts.codec, index.facts.extradata)
+        self._slices: SliceCheck | None = None
+        if check_slices:
+            self._slices = SliceCheck.for_stream(index.facts.codec, index.facts.extradata)
         self._trusted = False
         self._start = start
         self._run_first = 0  # number of the key frame at which decoding started
@@ -345,11 +376,8 @@ class _Decoder:
     def _passes_over(self, number: int) -> bool:
         """Whether a picture comes before one that was decoded and is to be shown earlier."""
         earlier = [fed for fed in self._fed if fed < number]
-        for fed in earlier:
-            if self._index.packets.size[self._fed[fed]] > _EMPTY_PACKET:
-                return self._index.facts.reorders
-            del self._fed[fed]
-        return False
+        sizes = [int(self._index.packets.size[self._fed.pop(fed)]) for fed in earlier]
+        return self._index.facts.reorders and max(sizes, default=0) > _EMPTY_PACKET
 
     @staticmethod
     def _reject(number: int, problem: str) -> Iterator[_Picture]:
@@ -364,7 +392,7 @@ def _demuxed(source: VideoSource) -> Iterator[Packet]:
         with av.logging.Capture():
             try:
                 packet = next(packets)
-            except (StopIteration, FFmpegError, EOFError):  # the latter where the file is truncated
+            except (StopIteration, FFmpegError, EOFError, IndexError):  # as in the index
                 source.require_read()
                 return
         if packet.size and not packet.is_discard:

@@ -21,16 +21,12 @@ from enteron.errors import StudyError
 
 # Demuxers that read a single file. Those that follow references (hls, concat, dash, image2, sdp,
 # imf, ...) are not among them.
-_FORMATS = "mov,matroska,avi,mpeg,mpegts,asf,asf_o,flv,ogg,dhav,mxf,wtv,mpegvideo,m4v,nut,ivf,dv"
+_FORMATS = "mov,matroska,avi,mpeg,mpegts,asf,flv,ogg,dhav,mxf,wtv,mpegvideo"
 
 MAX_PIXELS = 4096 * 4096
 """As for pictures: a video that claims more is damaged or an attack on memory."""
 
 _BUFFER = 1 << 18  # bytes per read
-
-
-class ReadError(OSError):
-    """The disk could not be read; the end of the file is no such error."""
 
 
 class VideoReader:
@@ -46,11 +42,12 @@ class VideoReader:
         self.size = os.fstat(self._file).st_size
 
     def read(self, count: int) -> bytes:
+        """The next bytes; none at the end, and none where the disk fails, which is remembered."""
         try:
             return os.read(self._file, count)
         except OSError as error:
             self.failure = error
-            raise
+            return b""
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         return os.lseek(self._file, offset, whence)
