@@ -32,7 +32,7 @@ from enteron.errors import EnteronError
 from enteron.files import write_text
 from enteron.labels import COLUMN, FINDINGS, LABELS, LANDMARK_BETWEEN, LANDMARKS, REGIONS
 from enteron.options import Options
-from enteron.phantom.film import Film
+from enteron.phantom.film import RENDERER, Film
 from enteron.phantom.motion import STALLED_SHARE
 from enteron.phantom.timeline import Timeline, TimelineOptions, draw_timeline, study_seed
 from enteron.phantom.trace import Bytes
@@ -236,6 +236,7 @@ class Manifest(Options):
     made_by: str = Field(alias="made by")
     options: PhantomOptions
     priors: PriorsRecord | None = None  # None: the packaged ones
+    renderer: int = 1  # not recorded before the second
 
 
 def _record(priors: Priors) -> PriorsRecord | None:
@@ -258,7 +259,12 @@ def _claim(root: Path, options: PhantomOptions, priors: Priors) -> None:
         )
     root.mkdir(parents=True, exist_ok=True)
     manifest = Manifest.model_validate(
-        {"made by": f"enteron {version('enteron')}", "options": options, "priors": record}
+        {
+            "made by": f"enteron {version('enteron')}",
+            "options": options,
+            "priors": record,
+            "renderer": RENDERER,
+        }
     )
     content = manifest.model_dump(by_alias=True, exclude_none=True)
     write_text(path, json.dumps(content, indent=1) + "\n")
@@ -283,6 +289,11 @@ def _require_same(
                 f"'{root.name}' holds synthetic studies made with {name} {stored}, not {wanted}",
                 "give another folder, or the same options to add studies",
             )
+    if manifest.renderer != RENDERER:
+        raise EnteronError(
+            f"'{root.name}' holds pictures of renderer {manifest.renderer}, not {RENDERER}",
+            "give another folder: studies of two renderers look different",
+        )
     if manifest.priors != record:
         stored, wanted = (
             str(priors or "the packaged priors") for priors in (manifest.priors, record)
