@@ -91,6 +91,7 @@ def main() -> None:
     groups = np.concatenate([real_groups[normal], drawn_groups[in_bowel]])
     print_separation("statistics", real_statistics[normal], drawn_statistics[in_bowel], groups)
     print_separation("features", real_features[normal], drawn_features[in_bowel], groups)
+    print_lesions(options.real, options.seed)
     regions = np.array([REGIONS.index(frame.kind) for frame in drawn])
     print_regions(drawn_features, regions, drawn_groups, real_features)
 
@@ -281,6 +282,76 @@ def print_statistics(real: NDArray[np.float64], drawn: NDArray[np.float64]) -> N
         )
         area = roc_auc_score(source, np.concatenate([real[:, column], drawn[:, column]]))
         print(f"{name:18}{cells}{area:8.2f}")
+
+
+# ---- lesions
+
+CLASSES = {
+    "Angiectasia": "angiectasia", "Erosion": "erosion", "Erythema": "erythema",
+    "Lymphangiectasia": "lymphangioectasis", "Ulcer": "ulcer", "Polyp": "polyp",
+    "Blood - fresh": "blood",
+}  # fmt: skip
+BOXED_SIDE = 336  # pixels of the frames that the boxes were drawn on
+_LESION_ROWS = 20
+
+
+def real_lesions(folder: Path) -> dict[str, list[tuple[float, float]]]:
+    """Side (root of the box's area, share of the frame's) and place of every real box.
+
+    The place is the distance of the box's centre from the frame's, in half-widths.
+    """
+    lesions: dict[str, list[tuple[float, float]]] = {}
+    for table in sorted(folder.glob("*.csv")):
+        with table.open(newline="", encoding="utf-8") as file:
+            for row in csv.DictReader(file):
+                for box in filter(None, row["boxes"].split("; ")):
+                    words = box.split()
+                    name, corners = " ".join(words[:-8]), np.array(words[-8:], float)
+                    x, y = corners[0::2] / BOXED_SIDE, corners[1::2] / BOXED_SIDE
+                    if name in CLASSES:
+                        place = float(np.hypot(x.mean() * 2 - 1, y.mean() * 2 - 1))
+                        side = float(np.sqrt(np.ptp(x) * np.ptp(y)))
+                        lesions.setdefault(CLASSES[name], []).append((side, place))
+    return lesions
+
+
+def drawn_lesions(seed: int, studies: int = 24) -> dict[str, list[tuple[float, float]]]:
+    """The same of drawn lesions: the box of what a label changes in its frame."""
+    labels = tuple(CLASSES.values())
+    bare = np.zeros((_LESION_ROWS * len(labels), 17), np.bool_)
+    bare[:, COLUMN["small intestine"]] = True
+    marked = bare.copy()
+    for k, label in enumerate(labels):
+        marked[k * _LESION_ROWS + 5 : k * _LESION_ROWS + 15, COLUMN[label]] = True
+    lesions: dict[str, list[tuple[float, float]]] = {label: [] for label in labels}
+    for study in range(studies):
+        films = [Film(rows, "olympus", seed + 500 + study) for rows in (marked, bare)]
+        for k, label in enumerate(labels):
+            row = k * _LESION_ROWS + 10
+            first, second = (cv2.medianBlur(film.frame(row), 5).astype(int) for film in films)
+            changed = (np.abs(first - second).max(axis=2) > 18).astype(np.uint8)
+            changed = cv2.morphologyEx(changed, cv2.MORPH_OPEN, np.ones((3, 3), np.uint8))
+            if changed.any():
+                x, y, width, height = cv2.boundingRect(changed)
+                size = changed.shape[0]
+                place = np.hypot((2 * x + width) / size - 1, (2 * y + height) / size - 1)
+                lesions[label].append((float(np.sqrt(width * height)) / size, float(place)))
+    return lesions
+
+
+def print_lesions(folder: Path, seed: int) -> None:
+    print(
+        f"\n{'lesions, 10 / 50 / 90 %':20}{'boxes: side / frame side':>34}{'from the centre':>36}"
+    )
+    print(f"{'':20}" + f"{'real':>14}{'drawn':>20}" * 2)
+    real, drawn = real_lesions(folder), drawn_lesions(seed)
+    for label in CLASSES.values():
+        cells = [
+            " ".join(f"{v:5.2f}" for v in np.percentile(np.array(side[label])[:, k], (10, 50, 90)))
+            for k in (0, 1)
+            for side in (real, drawn)
+        ]
+        print(f"{label:20}" + "".join(f"{cell:>19}" for cell in cells))
 
 
 # ---- classifiers

@@ -210,6 +210,16 @@ def test_other_options_and_foreign_folders_are_refused(train, tmp_path):
     assert (tmp_path / "notes.txt").read_text() == "mine"
 
 
+def test_studies_of_another_renderer_are_refused(train, tmp_path):
+    root = tmp_path / "older"
+    root.mkdir()
+    manifest = json.loads((train / "phantom.json").read_text())
+    del manifest["renderer"]
+    (root / "phantom.json").write_text(json.dumps(manifest))
+    with pytest.raises(EnteronError, match="pictures of renderer 1, not 2; give another folder"):
+        made(root, 4, TRAIN)
+
+
 def test_the_command_tells_what_it_made(tmp_path, enteron):
     done = enteron("phantom", "out", "--studies", 1, "--frames", 3, "--sheet", "--workers", 1)
     assert "Drew 3 frames in" in done.stdout

@@ -39,7 +39,7 @@ def phantom(
     ] = 1.0,
     stalls: Annotated[
         float, typer.Option(min=0, max=1, help="Share of frames in which the capsule stands still.")
-    ] = 0.5,
+    ] = 0.13,
     priors: Annotated[
         Path | None,
         typer.Option(

@@ -43,7 +43,7 @@ from enteron.files import (
 from enteron.labels import COLUMN, FINDINGS, LABELS, LANDMARK_BETWEEN, LANDMARKS, REGIONS
 from enteron.locks import LOCK, folder_lock
 from enteron.options import Options
-from enteron.phantom.film import Film
+from enteron.phantom.film import RENDERER, Film
 from enteron.phantom.motion import STALLED_SHARE
 from enteron.phantom.timeline import Timeline, TimelineOptions, draw_timeline, study_seed
 from enteron.phantom.trace import Bytes
@@ -259,6 +259,7 @@ class Manifest(Options):
     made_by: str = Field(alias="made by")
     options: PhantomOptions
     priors: PriorsRecord | None = None  # None: the packaged ones
+    renderer: int = 1  # not recorded before the second
 
 
 def _record(priors: Priors) -> PriorsRecord | None:
@@ -279,7 +280,12 @@ def _claim(root: Path, options: PhantomOptions, priors: Priors) -> None:
             f"'{root.name}' exists and is not empty", "give a new or an empty folder"
         )
     manifest = Manifest.model_validate(
-        {"made by": f"enteron {version('enteron')}", "options": options, "priors": record}
+        {
+            "made by": f"enteron {version('enteron')}",
+            "options": options,
+            "priors": record,
+            "renderer": RENDERER,
+        }
     )
     content = manifest.model_dump(by_alias=True, exclude_none=True)
     write_json(path, content)
@@ -304,6 +310,11 @@ def _require_same(
                 f"'{root.name}' holds synthetic studies made with {name} {stored}, not {wanted}",
                 "give another folder, or the same options to add studies",
             )
+    if manifest.renderer != RENDERER:
+        raise EnteronError(
+            f"'{root.name}' holds pictures of renderer {manifest.renderer}, not {RENDERER}",
+            "give another folder: studies of two renderers look different",
+        )
     if manifest.priors != record:
         stored, wanted = (
             str(priors or "the packaged priors") for priors in (manifest.priors, record)

@@ -53,9 +53,23 @@ from enteron.phantom.trace import (
     illuminate,
     palette_table,
 )
-from enteron.phantom.veil import Veil, bubble, defocus, draw_veil, flood, soil, swirls
+from enteron.phantom.veil import (
+    Veil,
+    bubble,
+    defocus,
+    draw_veil,
+    flood,
+    fringe,
+    lose_depth,
+    occlude,
+    soil,
+    swirls,
+)
 from enteron.phantom.wall import REGION_LOOKS, Wall, build_wall
 from enteron.runs import runs_of
+
+RENDERER = 2
+"""Number of this renderer; pictures of another one differ and must not be mixed with its own."""
 
 _LANDMARK_TILT = 0.40  # radians at most: the camera looks towards a landmark
 
@@ -67,9 +81,7 @@ _LUMINANCE = np.array([0.30, 0.59, 0.11])  # weights of red, green and blue
 # Colours of the mucosa differ between patients mostly in blue: orange, tan, pink and grey. These
 # are the three principal axes of the logarithms of red, green and blue over the medians of 30 real
 # videos, each times its deviation.
-_TINTS = np.array(
-    [[-0.022, 0.022, 0.177], [0.028, -0.023, 0.006], [0.016, 0.019, 0.0]]
-)
+_TINTS = np.array([[-0.022, 0.022, 0.177], [0.028, -0.023, 0.006], [0.016, 0.019, 0.0]])
 
 
 @dataclass(frozen=True)
@@ -306,6 +318,7 @@ class Film:
             camera.seen, camera.rays, view.pose.rotation, view.normal, view.distance, view.furrow,
             lamp, F32(0.5 * wall.look.wetness), light, glint,
         )  # fmt: skip
+        occlude(light, view.distance)
         gain = exposure_gain(camera.seen, light, F32(_MEAN_SHADE))
         hue = float(veil.hue[i])
         clear, murky = np.array([0.62, 0.44, 0.18]), np.array([0.42, 0.38, 0.15])
@@ -319,6 +332,8 @@ class Film:
             camera.seen, light, glint, view.blood, view.cover, view.distance, palette,
             np.array(ABSORBED, F32), lamp_tone, fog.astype(F32), swirl, F32(gain), picture,
         )  # fmt: skip
+        picture = fringe(picture, float(self.motion.activity[i]), patient.relief)
+        picture = lose_depth(picture, view.distance)
         bubble(picture, float(veil.bubbles[i]), float(self.motion.activity[i]), marks)
         # The recorder keeps the picture's mean brightness, whatever it shows; red counts once more,
         # so that a lumen full of blood stays dark.

@@ -21,22 +21,23 @@ from enteron.phantom.wall import REGION_LOOKS, branching_lines, clouds, look_up,
 from enteron.runs import runs_of
 
 # Apparent diameter, as a share of the view's: median, and deviation of its logarithm. Angiectasia,
-# erosion, erythema, lymphangioectasis and ulcer as Kvasir-Capsule's boxes have them (square root of
-# their area). Its polyp (0.83) and its blood (0.73) come from one video each: those here are
-# smaller and more varied. Nobody has boxes of active bleeding and hematin.
+# erosion, erythema, lymphangioectasis and ulcer are such that what they change in a frame has the
+# sizes of Kvasir-Capsule's boxes (`enteron bench phantom_realism`). Its polyps and its blood come
+# from one video each: those here are smaller and more varied. There are no boxes of active bleeding
+# and hematin.
 _SIZE: dict[str, tuple[float, float]] = {
     "active bleeding": (0.34, 0.30),
-    "angiectasia": (0.185, 0.30),
-    "blood": (0.60, 0.35),
+    "angiectasia": (0.24, 0.26),
+    "blood": (0.52, 0.35),
     "erosion": (0.155, 0.30),
-    "erythema": (0.17, 0.25),
+    "erythema": (0.185, 0.22),
     "hematin": (0.38, 0.30),
-    "lymphangioectasis": (0.225, 0.30),
-    "polyp": (0.45, 0.45),
-    "ulcer": (0.19, 0.22),
+    "lymphangioectasis": (0.25, 0.26),
+    "polyp": (0.55, 0.40),
+    "ulcer": (0.155, 0.20),
 }
 _LARGEST = 0.95
-_REACH = 0.85  # of the view's half-width: how far from its centre lesions lie at most
+_REACH = 1.0  # of the view's half-width: how far from its centre lesions lie at most
 
 _LIT = 1.7  # distance up to which a wall is lit well enough to recognise what is on it
 
@@ -88,7 +89,7 @@ def _in_view(
     distance = np.linalg.norm(seen, axis=1)
     angle = np.arccos(np.clip(seen[:, 2] / np.maximum(distance, 1e-6), -1, 1))
     near_enough = (distance > 0.25 * radius) & (distance < 2.6 * radius)
-    return (angle < 0.90 * half_view) & near_enough
+    return (angle < 0.95 * half_view) & near_enough
 
 
 def place_lesions(
@@ -186,7 +187,7 @@ def find_patch(view: View, lesion: Lesion, depth: float) -> Patch:
     side = view.camera.side
     across = (np.arange(side) + 0.5) * 2 / side - 1
     rim = np.hypot(across[None, :], across[:, None])
-    apart = np.where((view.camera.seen > 0) & (rim < 0.9) & (view.distance < 6), apart, 1e3)
+    apart = np.where((view.camera.seen > 0) & (rim < 0.95) & (view.distance < 6), apart, 1e3)
     v, u = divmod(int(np.argmin(apart)), side)
     enough_pixels = 0.42 * np.pi * (lesion.size * side / 2) ** 2
     if apart[v, u] < 0.05 and view.distance[v, u] < _LIT:
@@ -435,7 +436,7 @@ def polyp(solids: Solids, lesion: Lesion, patch: Patch, grown: float) -> list[in
     """Add a polyp's lobes to the solids; returns their indices."""
     t = lesion.traits
     # Close to the lens it must leave room for the wall around it.
-    radius = min(patch.radius, 0.42 * patch.distance) * grown
+    radius = min(patch.radius, 0.55 * patch.distance) * grown
     axes = np.stack([patch.along, patch.across, patch.inward])
     height = (0.60 + 0.50 * t[1]) * radius
     stretch = 0.82 + 0.36 * t[2]

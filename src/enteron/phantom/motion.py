@@ -17,7 +17,7 @@ Series = NDArray[np.float64]
 # Kinds of stretches: mean length in frames, activity per frame (median, deviation of the log).
 STALL, DRIFT, LIVELY = 0, 1, 2
 _MEAN_LENGTH = (70.0, 16.0, 12.0)
-_PACE = ((0.008, 0.6), (0.06, 0.6), (0.18, 0.5))
+_PACE = ((0.008, 0.6), (0.055, 0.6), (0.165, 0.55))
 _STUDY_PACE = 0.3  # deviation of the log of a study's own pace
 _JUMP_CHANCE = 0.12  # that a stretch begins with a jump
 STALLED_SHARE = 0.13

@@ -308,7 +308,9 @@ def trace(
             c, d = F32(fine[bottom, left, 0]), F32(fine[bottom, right, 0])
             # Where the lumen closes the tile is squeezed: its texture would become streaks.
             squeezed = min(one, F32(1.6) * r / shape[0])
-            fade = _BYTE * shape[2] * squeezed / (one + F32(1.5) * t * t)
+            # Villi stand upright: seen from the side they do not become furrows.
+            upright = min(one, F32(0.1) + F32(1.3) * abs(dx * x + dy * y) / r)
+            fade = _BYTE * shape[2] * squeezed * upright / (one + F32(1.5) * t * t)
             slope_z -= fade * ((c - a) * (one - across) + (d - b) * across) * fine_high / shape[3]
             slope_a -= fade * ((b - a) * (one - down) + (d - c) * down) * fine_wide / round_r
             for channel in range(3):
@@ -402,7 +404,7 @@ def illuminate(
                 max(F32(0.45), F32(1.0) + F32(0.8) * furrow[v, u]),
             )
             # Lamps around the lens and light from wall to wall: it falls off slowly at first.
-            level = soft * cavity / (F32(1.3) + t * t) + F32(0.008) * cavity
+            level = soft * cavity / (F32(1.3) + t * t) + F32(0.012) * cavity
             light[v, u] = level
             hx, hy, hz = lx - rx, ly - ry, lz - rz
             size = F32(1.0) / math.sqrt(hx * hx + hy * hy + hz * hz + F32(1e-9))

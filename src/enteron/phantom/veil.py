@@ -9,11 +9,11 @@ import numpy as np
 from enteron.phantom.camera import View
 from enteron.phantom.motion import Motion, wander
 from enteron.phantom.trace import F32, Array
-from enteron.phantom.wall import clouds
+from enteron.phantom.wall import clouds, smooth_noise
 
 # How wet each region is, and how much fluid stands in it.
 _WET = {"mouth": 0.3, "esophagus": 0.25, "stomach": 0.8, "small intestine": 0.9, "colon": 1.3}
-_POOLS = {"mouth": 0.0, "esophagus": 0.0, "stomach": 0.9, "small intestine": 0.6, "colon": 0.9}
+_POOLS = {"mouth": 0.0, "esophagus": 0.0, "stomach": 0.7, "small intestine": 0.45, "colon": 0.9}
 
 _FLICKER = 0.006  # deviation of the exposure from one frame to the next
 
@@ -112,7 +112,9 @@ def soil(view: View, share: float, hue: float, dark: float) -> None:
     alpha = np.clip((view.residue - F32(2.1 - 2.4 * share)) * F32(3.0), 0, F32(0.95))
     view.add_cover((float(tint[0]), float(tint[1]), float(tint[2])), alpha)
     # Crumbs: lumps catch the light, gaps between them do not.
-    view.furrow += alpha * (F32(0.9) * (view.residue - np.round(view.residue * 3) / 3) * 3 + F32(0.15))
+    view.furrow += alpha * (
+        F32(0.9) * (view.residue - np.round(view.residue * 3) / 3) * 3 + F32(0.15)
+    )
 
 
 def flood(view: View, level: float, down: float, radius: float, hue: float, spare: Array) -> None:
@@ -154,7 +156,51 @@ def bubble(picture: Array, share: float, activity: float, spare: Array) -> None:
     # Glints of bubbles are whiter than the wall behind them.
     white = picture.mean(axis=2, keepdims=True) * np.array([1.25, 1.15, 0.70], F32)
     shine = np.maximum(light - 1, 0)[..., None]
-    picture += ((light[..., None] - 1) * (picture + (white - picture) * np.minimum(shine, 1))) * weight
+    picture += (
+        (light[..., None] - 1) * (picture + (white - picture) * np.minimum(shine, 1))
+    ) * weight
+
+
+def occlude(light: Array, distance: Array) -> None:
+    """Take light from places behind their surroundings: little of it gets between folds."""
+    side = distance.shape[0]
+    for share, amount in ((0.05, 1.6), (0.015, 1.0)):
+        around = cv2.GaussianBlur(np.minimum(distance, F32(4.0)), (0, 0), share * side)
+        behind = np.clip(distance / around - F32(1.02), 0, 1)
+        light /= F32(1) + F32(amount) * behind
+
+
+@lru_cache(maxsize=1)
+def _villi() -> tuple[Array, Array]:
+    """(512, 512) offsets across and down, deviation 1, of a picture seen through villi."""
+    rng = np.random.default_rng(0x7669)
+    first, second = (smooth_noise(rng, (512, 512), (256, 256)) for _ in range(2))
+    return first, second
+
+
+def fringe(picture: Array, activity: float, strength: float) -> Array:
+    """The picture with ragged outlines: villi stand on every edge."""
+    side = picture.shape[0]
+    across, down = (_window(tile, side, (activity * 97, activity * 61)) for tile in _villi())
+    rows, columns = np.indices((side, side), dtype=F32)
+    reach = F32(0.75 * min(strength, 1.2) * side / 190)
+    shifted = cv2.remap(
+        picture,
+        columns + reach * across,
+        rows + reach * down,
+        cv2.INTER_LINEAR,
+        borderMode=cv2.BORDER_REPLICATE,
+    )
+    return np.asarray(shifted, F32)
+
+
+def lose_depth(picture: Array, distance: Array) -> Array:
+    """The picture with everything far away out of focus."""
+    far = np.clip((distance - F32(1.3)) * F32(0.8), 0, 1)[..., None]
+    if not far.any():
+        return picture
+    soft = cv2.GaussianBlur(picture, (0, 0), 1.8)
+    return picture + (soft - picture) * far
 
 
 def defocus(picture: Array, sigma: float) -> Array:

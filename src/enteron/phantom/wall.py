@@ -178,7 +178,7 @@ REGION_LOOKS: dict[str, RegionLook] = {
         0.8, 0.85, 0.7, 0.1,
     ),
     "small intestine": RegionLook(
-        1.05, 0.45, 0.006, 8.0,
+        1.05, 0.50, 0.009, 8.0,
         ((0.09, 0.040, 0.022), (0.49, 0.252, 0.102), (0.72, 0.442, 0.215), (0.98, 0.80, 0.46)),
         0.2, 0.95, 0.5, 0.56,
     ),
@@ -234,7 +234,8 @@ def _folds(name: str, rng: np.random.Generator) -> Array:
         tilt = int(rng.integers(-1, 2))
         wind = 0.34 * fractal_noise(rng, MACRO, (8, 4), 3, 0.6)
         height = np.clip(0.62 + 0.36 * smooth_noise(rng, MACRO, (8, 4)), 0.08, 1.15)
-        folds = _ridges(depth * count + tilt * turn + wind, 1.1) * height
+        # Round cushions with narrow furrows between them.
+        folds = _ridges(depth * count + tilt * turn + wind, 0.6) * height
         return folds + 0.14 * swell + 0.06 * smooth_noise(rng, MACRO, (16, 16))
     if name == "colon":
         # Haustra: thin half-moon folds between three bands, so that the lumen is a triangle.
