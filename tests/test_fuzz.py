@@ -23,8 +23,6 @@ UNSHRUNK = settings(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 
-OTHER_BRANCH = "mended on the branch "
-
 
 # ---- mutations of bytes
 
@@ -125,7 +123,6 @@ class Reader:
     name: str  # of the file
     content: Callable[[Path], bytes]  # made in a folder of its own
     read: Callable[[Path], object]
-    fails_until: str = ""  # the branch that mends it
     few: int = 25  # examples in `make test`
     many: int = 1500  # and in `make test-all`
 
@@ -276,11 +273,10 @@ def _read_calibration(path: Path) -> object:
 
 def _model_record(folder: Path) -> bytes:
     from enteron.folders.model import save_model
-    from enteron.model.network import Network
+    from enteron.model.network import start_network
     from enteron.model.options import ModelOptions
-    from tests.model.making import FakeBackbone
 
-    save_model(folder / "m", Network(FakeBackbone(), ModelOptions(backbone="vit-tiny")))
+    save_model(folder / "m", start_network(ModelOptions(backbone="vit-tiny")))
     return (folder / "m" / "model.json").read_bytes()
 
 
@@ -294,20 +290,22 @@ def _weights(folder: Path) -> bytes:
     import torch
     from safetensors.torch import save
 
-    return save({"a": torch.zeros(2, 3), "b": torch.ones(4, dtype=torch.float16)})
+    return save({"a": torch.zeros(2, 3), "b": torch.ones(4)})
 
 
 def _torch_weights(folder: Path) -> bytes:
     import torch
 
-    torch.save({"a": torch.zeros(2, 3)}, folder / "made")
+    torch.save({"a": torch.zeros(2, 3), "b": torch.ones(4)}, folder / "made")
     return (folder / "made").read_bytes()
 
 
 def _read_weights(path: Path) -> object:
-    from enteron.model.backbones import read_weights
+    import torch
 
-    return read_weights(path)
+    from enteron.model.weights import read_weights
+
+    return read_weights(path, {"a": torch.zeros(2, 3), "b": torch.ones(4)}, "copy it again")
 
 
 def _split(folder: Path) -> bytes:
@@ -474,12 +472,12 @@ READERS = {
     "metadata.csv": Reader("metadata.csv", _metadata, _read_metadata),
     "scores.parquet": Reader("scores.parquet", _scores, _read_scores, few=60, many=6000),
     "scores as CSV": Reader("s.csv", _scores_csv, _read_scores),
-    "store": Reader("e.npy", _store, _open_store, fails_until="identity"),
-    "journal": Reader("e.npy.journal", _journal, _resume, fails_until="identity", few=12, many=400),
-    "calibration.json": Reader("c.json", _calibration, _read_calibration, fails_until="binding"),
-    "model.json": Reader("model.json", _model_record, _read_record, fails_until="binding"),
-    "safetensors": Reader("w.safetensors", _weights, _read_weights, fails_until="binding"),
-    "weights of torch": Reader("w.bin", _torch_weights, _read_weights, fails_until="binding"),
+    "store": Reader("e.npy", _store, _open_store),
+    "journal": Reader("e.npy.journal", _journal, _resume, few=12, many=400),
+    "calibration.json": Reader("c.json", _calibration, _read_calibration),
+    "model.json": Reader("model.json", _model_record, _read_record),
+    "safetensors": Reader("w.safetensors", _weights, _read_weights),
+    "weights of torch": Reader("w.bin", _torch_weights, _read_weights),
     "split.json": Reader("split.json", _split, _read_split),
     "priors.json": Reader("priors.json", _priors, _read_priors),
     "options of decoding": Reader("o.toml", _toml, _read_toml),
@@ -488,9 +486,9 @@ READERS = {
     "phantom.json": Reader("phantom.json", _manifest, _read_manifest),
     "PNG": Reader("a.png", _picture(".png"), _decode_picture),
     "JPEG": Reader("a.jpg", _picture(".jpg"), _decode_picture),
-    "MP4": Reader("v.mp4", _video(".mp4", "libx264"), _open_study, "video", few=10, many=300),
-    "MKV": Reader("v.mkv", _video(".mkv", "libx264"), _open_study, "video", few=10, many=300),
-    "AVI": Reader("v.avi", _video(".avi", "mpeg4"), _open_study, "video", few=10, many=300),
+    "MP4": Reader("v.mp4", _video(".mp4", "libx264"), _open_study, few=10, many=300),
+    "MKV": Reader("v.mkv", _video(".mkv", "libx264"), _open_study, few=10, many=300),
+    "AVI": Reader("v.avi", _video(".avi", "mpeg4"), _open_study, few=10, many=300),
 }
 
 
@@ -519,17 +517,8 @@ def require_a_sentence(reader: Reader, path: Path, content: bytes) -> None:
     assert str(path.parent) not in sentence
 
 
-def readers(*, json_only: bool) -> list:
-    names = [name for name, reader in READERS.items() if reader.is_json or not json_only]
-    return [
-        pytest.param(
-            name,
-            marks=pytest.mark.xfail(strict=False, reason=f"{OTHER_BRANCH}{branch}")
-            if (branch := READERS[name].fails_until)
-            else (),
-        )
-        for name in names
-    ]
+def readers(*, json_only: bool) -> list[str]:
+    return [name for name, reader in READERS.items() if reader.is_json or not json_only]
 
 
 @pytest.mark.parametrize("name", READERS)

@@ -64,7 +64,7 @@ _REPR.maxstring = _REPR.maxother = _REPR.maxlong = 60
 
 def shown(value: object) -> str:
     """A value of a file as messages show it: short, whatever the file holds."""
-    return _REPR.repr(value)
+    return shorten(_REPR.repr(value), 200)
 
 
 def shorten(text: str, most: int = 60) -> str:

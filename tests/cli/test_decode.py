@@ -82,12 +82,13 @@ def test_times_are_kept(enteron, scores, tmp_path):
 
 def test_the_name_of_a_file_of_scores_reaches_no_file(enteron, scores, tmp_path):
     for options in ([], ["--study-id", "anon"]):
-        enteron("decode", scores("Jane_Doe.csv"), "--out", "out", *options)
-        for path in (tmp_path / "out").iterdir():
+        out = "-".join(["out", *options])
+        enteron("decode", scores("Jane_Doe.csv"), "--out", out, *options)
+        for path in (tmp_path / out).iterdir():
             assert b"Jane" not in path.read_bytes()
-    assert reading(tmp_path / "out")["study"] == "anon"
-    enteron("report", "out", "--scores", "Jane_Doe.csv")
-    assert "Jane" not in (tmp_path / "out" / "report.html").read_text()
+    assert reading(tmp_path / out)["study"] == "anon"
+    enteron("report", out, "--scores", "Jane_Doe.csv")
+    assert "Jane" not in (tmp_path / out / "report.html").read_text()
 
 
 def test_a_missing_config_is_named_without_its_folder(enteron, scores, tmp_path):

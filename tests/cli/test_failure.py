@@ -167,7 +167,7 @@ def test_a_full_disk_while_events_are_written(tmp_path):
 def test_a_terminal_that_does_not_know_every_letter(tmp_path):
     (tmp_path / "ü.csv").write_text("frame," + ",".join(LABELS) + "\n0" + ",0.5" * 17 + "\n")
     done = subprocess.run(
-        [*COMMAND, "decode", "ü.csv", "--out", "out"],
+        [*COMMAND, "decode", "ü.csv", "--out", "out", "--study-id", "ü"],
         cwd=tmp_path,
         capture_output=True,
         env={**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"},

@@ -46,7 +46,7 @@ def test_pictures_are_taken_again_from_the_study(enteron, reading, tmp_path):
     assert json.loads((reading / "pictures" / "index.json").read_text())["masked"] is True
     assert "data:image/jpeg;base64," in (reading / "report.html").read_text()
     enteron("report", "reading", "--study", "frames", "--device-text")
-    assert "Check it for names" in (reading / "report.html").read_text()
+    assert "Look for names before" in (reading / "report.html").read_text()
 
 
 def test_the_folder_of_decode_becomes_a_page(enteron, reading, tmp_path):

@@ -365,7 +365,7 @@ def test_a_table_beside_a_video(tmp_path):
         (["study,frame,ulcer", "a,0.5,1"], "line 2: 'frame' is '0.5'; 'frame' is a whole number"),
         (
             ["study,frame,ulcer", "a,0,1,1"],
-            "frames.csv is not a table .*every row has as many cells",
+            "frames.csv, line .*every row has as many cells",
         ),
         (
             ["study,file,ulcer", "a,a/frame_9.png,1"],

@@ -244,7 +244,7 @@ segments = st.builds(
 annotations = st.lists(
     st.builds(
         lambda study, parts: Annotation(study, Unit.FRAME, tuple(parts)),
-        st.text(min_size=1, max_size=8),
+        st.from_regex(r"[A-Za-z0-9_é日][A-Za-z0-9_ é日-]{0,6}[A-Za-z0-9_]", fullmatch=True),
         st.lists(segments, max_size=6),
     ),
     max_size=4,

@@ -69,7 +69,9 @@ def test_the_validation_part_is_what_is_fitted_on(model, data):
 
 def test_features_are_made_once(model, data, monkeypatch):
     calibrate_model(model, data)
-    assert sorted(p.name for p in (model / "features").iterdir()) == ["2.npy", "3.npy"]
+    assert sorted(p.name for p in (model / "features").iterdir()) == [
+        "2.npy", "2.npy.stamps", "3.npy", "3.npy.stamps",
+    ]  # fmt: skip
     before = load_calibration(model)
     monkeypatch.setattr(embed, "PartialStore", None)  # nothing may be embedded again
     assert calibrate_model(model, data).calibration == before

@@ -87,7 +87,8 @@ def quick_fit(monkeypatch):
     def scored(model, entries, features, progress):
         axis, zeros = FrameAxis(np.arange(1)), np.zeros((1, len(LABELS)))
         return [
-            LabelledStudy(Scores(e.id, axis, zeros.astype(np.float32)), zeros > 0) for e in entries
+            LabelledStudy(Scores(study, axis, zeros.astype(np.float32)), zeros > 0)
+            for study in entries
         ]
 
     monkeypatch.setattr(calibrate_module, "labelled_studies", scored)

@@ -103,7 +103,7 @@ def test_a_folder_without_a_list(tmp_path):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("{", "suspicious.json is damaged at 'the whole file'"),
+        ("{", "suspicious.json is not JSON: it ends in the middle"),
         ('{"study": "7"}', "damaged at 'unit'"),
         (
             '{"study":"7","unit":"frame","calibrated":true,"folded_by":"time",'

@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import cv2
@@ -15,12 +16,15 @@ import torch
 from enteron.errors import EnteronError, ModelError, StudyError
 from enteron.inference.embed import PLAIN, EmbedOptions, EmbedTimes, embed_study
 from enteron.inference.store import UNREADABLE, open_embeddings, started_key
-from enteron.study import content, open_study
+from enteron.study import content
+from enteron.study import open_study as open_by_content
 from enteron.study.content import file_digest, sampled_hash
 from enteron.study.picture import encode_png
 from tests.conftest import ROOT
 from tests.inference.stub import StubEncoder, stub_features
 from tests.making import picture, write_frames, write_video
+
+open_study = partial(open_by_content, keep_name=True)  # messages name the study by its folder
 
 SMALL = EmbedOptions(chunk=4)
 
@@ -522,7 +526,7 @@ def test_a_full_disk_stops_the_run_with_the_frames_and_a_rerun_completes(tmp_pat
         "from enteron.errors import EnteronError\n"
         "from tests.inference.stub import StubEncoder\n"
         "try:\n"
-        "    embed_study(open_study(sys.argv[1]), StubEncoder(), Path(sys.argv[2]),"
+        "    embed_study(open_study(sys.argv[1], study_id='s'), StubEncoder(), Path(sys.argv[2]),"
         " EmbedOptions(chunk=4))\n"
         "except EnteronError as error:\n"
         "    sys.exit(str(error))\n"
@@ -561,7 +565,8 @@ CHILD = """
 import os, sys, time
 from pathlib import Path
 from enteron.inference.embed import EmbedOptions, embed_study
-from enteron.study import content, open_study
+from enteron.study import content
+from enteron.study import open_study as open_by_content
 from enteron.study.content import file_digest, sampled_hash
 from enteron.study.picture import encode_png
 from tests.inference.stub import StubEncoder

@@ -101,7 +101,7 @@ def test_pictures_are_embedded(tmp_path):
     assert len(images) == 4 + 4 * 4 + 5 * 3  # best frames, neighbours, first images
     assert all(source.startswith("data:image/jpeg;base64,") for source in images)
     assert "Events with a picture: 4 of 4." in parsed.text
-    assert "everything outside the field of view is black" in parsed.text
+    assert "everything outside the measured field of view was made black" in parsed.text
 
 
 def test_nothing_is_loaded_from_anywhere(tmp_path):

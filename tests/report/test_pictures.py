@@ -2,6 +2,7 @@
 
 import json
 from base64 import b64decode
+from functools import partial
 
 import cv2
 import numpy as np
@@ -21,10 +22,12 @@ from enteron.report.pictures import (
     require_pictures_of,
     save_pictures,
 )
-from enteron.study import open_study
+from enteron.study import open_study as open_by_content
 from enteron.study.content import read_content
 from tests.making import number_of, write_video
 from tests.report.making import EVENTS, capsule_frame, scores_for, write_frames
+
+open_study = partial(open_by_content, keep_name=True)  # messages name the study by its folder
 
 
 def contents(folder):

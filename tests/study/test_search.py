@@ -96,7 +96,7 @@ def test_containers_beside_the_usual_ones_are_found_and_read(tmp_path, suffix, c
 def test_every_video_suffix_makes_a_study(tmp_path):
     for number, suffix in enumerate(VIDEO_SUFFIXES):
         (tmp_path / f"{number}{suffix.upper()}").write_bytes(b"x")
-    assert len(studies_under(tmp_path).studies) == len(VIDEO_SUFFIXES) == 17
+    assert len(studies_under(tmp_path).studies) == len(VIDEO_SUFFIXES)
 
 
 @pytest.mark.parametrize("digits", ["12²", "١٢", "１２"])  # noqa: RUF001

@@ -18,7 +18,7 @@ FRAMES = 40
 def write_root(root: Path, frames: int = FRAMES) -> Path:
     """Four studies in Galar's layout, every fifth frame stored."""
     for number, study in enumerate(STUDIES):
-        write_frames(root / study, range(0, 5 * frames, 5), size=32)
+        write_frames(root / study, range(0, 5 * frames, 5), size=32 + 2 * number)
         write_labels(root / "Labels" / f"{study}.csv", some_labels(frames, number), step=5)
     return root
 

@@ -261,7 +261,7 @@ def test_splits_that_cannot_be_used(enteron, root, tmp_path):
     done = enteron(
         "train", root, "--out", "model", "--preset", "lite", "--split", "none.json", code=1
     )
-    assert "none.json is not a split" in done.stderr
+    assert "none.json cannot be read (No such file or directory)" in done.stderr
     assert not (tmp_path / "model").exists()
 
 

@@ -1,12 +1,12 @@
 """The part of `enteron evaluate` that compares scores of frames with their labels."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
+from enteron.files import json_text
 from enteron.types import Layout
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def report_frames(
         only_predicted=only_predicted,
     )
     if as_json:
-        typer.echo(json.dumps(summarise_frames(evaluation), indent=1))
+        typer.echo(json_text(summarise_frames(evaluation), indent=1))
     else:
         _print_evaluation(evaluation)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from enteron.errors import EnteronError
 from enteron.folders.reading import SCORES
-from enteron.folders.scores import SUFFIXES, find_score_files, read_scores
+from enteron.folders.scores import SUFFIXES, find_score_files, read_score_metadata, read_scores
 from enteron.types import Scores
 
 
@@ -29,7 +29,8 @@ def read_frame_scores(path: Path) -> dict[str, Scores]:
 def _by_study(files: Iterable[Path]) -> dict[str, Scores]:
     scores: dict[str, Scores] = {}
     for file in files:
-        read = read_scores(file)
+        # The scores of a study lie in a file that is named after it, or name it themselves.
+        read = read_scores(file, read_score_metadata(file).study or file.stem)
         if read.study in scores:
             raise EnteronError(
                 f"there are two files of scores of study {read.study}", "keep one of them"

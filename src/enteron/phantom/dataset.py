@@ -275,7 +275,8 @@ def _claim(root: Path, options: PhantomOptions, priors: Priors) -> None:
     if path.exists():
         _require_same(root, _read_manifest(path), options, record)
         return
-    if not root.is_dir() or any(path.name != LOCK for path in root.iterdir()):
+    make_folder(root)
+    if any(path.name != LOCK for path in root.iterdir()):
         raise EnteronError(
             f"'{root.name}' exists and is not empty", "give a new or an empty folder"
         )

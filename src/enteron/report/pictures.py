@@ -154,6 +154,7 @@ def save_pictures(
     sampled = set(_spread(study.numbers.tolist(), SAMPLES)) if mask_text else set()
     sources = _sources(study, sorted({*frames, *sampled}), content)
     if _are_saved(pictures, study.id, frames, mask_text, sources):
+        _require_sources(study, sources)
         return read_index(pictures)
     (pictures / INDEX).unlink(missing_ok=True)
     packed: dict[int, bytes] = {}
@@ -222,6 +223,17 @@ def _sources(study: Study, numbers: list[int], content: StudyContent | None) -> 
     rows = np.searchsorted(study.numbers, numbers)
     pairs = zip(numbers, rows.tolist(), strict=True) if files else ()
     return {str(number): file_digest(files[row]).hex() for number, row in pairs}
+
+
+def _require_sources(study: Study, sources: dict[str, str]) -> None:
+    """Refuse a study whose files are not those that the pictures were taken from."""
+    files = study.files()
+    if not files or "file" in sources:
+        return
+    for number, stated in sources.items():
+        row = int(np.searchsorted(study.numbers, int(number)))
+        if file_digest(files[row]).hex() != stated:
+            raise _changed_error(study, f"frame {number}")
 
 
 def _changed_error(study: Study, file: str) -> StudyError:

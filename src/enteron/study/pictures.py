@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from enteron.study.archive import ArchivedPicture, ArchiveReader
-from enteron.study.picture import UnreadablePictureError, decode_picture
+from enteron.study.content import UNOPENED, digest
+from enteron.study.picture import UnreadablePictureError, decode_picture, read_picture
 from enteron.study.study import Frame, Study
 from enteron.types import FrameAxis
 
@@ -44,13 +45,14 @@ class PictureStudy(Study):
         """The file of one frame as it is stored."""
         source = self._sources[row]
         if isinstance(source, Path):
-            return source.read_bytes()
+            return read_picture(source)
         with self._lock:
             return self._archives.read(source)
 
-    def file_stamps(self, rows: slice = slice(None)) -> NDArray[np.int64]:
-        stamps = [_stamp(source) for source in self._sources[rows]]
-        return np.array(stamps, dtype=np.int64).reshape(-1, 2)
+    def files(self, rows: slice = slice(None)) -> list[str]:
+        """One file per frame; none where pictures lie in archives."""
+        paths = [str(source) for source in self._sources[rows] if isinstance(source, Path)]
+        return paths if len(paths) == len(self._sources[rows]) else []
 
     def close(self) -> None:
         with self._lock:
@@ -62,25 +64,19 @@ class PictureStudy(Study):
 
     def _fetch(self, row: int) -> Frame:
         number, time = int(self.numbers[row]), self._time(row)
+        is_file = isinstance(self._sources[row], Path)
+        content_digest = UNOPENED if is_file else None
         try:
-            return Frame(number, time, decode_picture(self.picture_bytes(row)))
+            content = self.picture_bytes(row)
+            content_digest = digest(content) if is_file else None
+            return Frame(number, time, decode_picture(content), None, content_digest)
         except UnreadablePictureError as error:
-            return Frame(number, time, None, str(error))
+            return Frame(number, time, None, str(error), content_digest)
         except OSError as error:
-            return Frame(number, time, None, f"the file cannot be opened: {error.strerror}")
+            problem = f"the file cannot be opened: {error.strerror}"
+            return Frame(number, time, None, problem, content_digest)
 
 
 def is_compressed(source: PictureSource) -> bool:
     """Whether the picture is inside a compressed archive."""
     return isinstance(source, ArchivedPicture) and source.archive.suffix.lower() != ".tar"
-
-
-def _stamp(source: PictureSource) -> tuple[int, int]:
-    """Size and modification time; of an archived picture its own size and the archive's time."""
-    try:
-        if isinstance(source, Path):
-            status = source.stat()
-            return status.st_size, status.st_mtime_ns
-        return source.size, source.archive.stat().st_mtime_ns
-    except OSError:
-        return -1, -1

@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from enteron.errors import EnteronError, TrainingError
 from enteron.model.preprocessing import Preprocessing
+from enteron.study.content import sampled_hash
 from enteron.study.study import Study
 from enteron.training.augmentation import Augmentation
 from enteron.training.batches import Batch, Draw, clip_rows, make_batch
@@ -85,10 +86,10 @@ class ImageCache:
         return self._arrays
 
     def _key(self) -> str:
-        """Hash of preprocessing, frame numbers and file sizes: what the pixels depend on."""
-        sizes = ",".join(map(str, self.study.file_stamps()[:, 0]))
+        """Hash of preprocessing, frame numbers and samples of the files: what pixels depend on."""
+        content = sampled_hash(self.study.files())
         frames = ",".join(map(str, self.study.numbers))
-        return f"{seed_of(self._preprocessing.hash(), frames, sizes):016x}"
+        return f"{seed_of(self._preprocessing.hash(), frames, content):016x}"
 
 
 def _checksum(pixels: NDArray[np.uint8]) -> int:
