@@ -25,7 +25,7 @@ from enteron.datasets.label_table import (
 )
 from enteron.errors import LabelError, StudyError, shorten
 from enteron.files import (
-    CSV_LIMIT,
+    NO_LIMIT,
     RECORD_LIMIT,
     open_file,
     read_text,
@@ -267,7 +267,7 @@ def _is_csv(name: str) -> bool:
 
 def _is_challenge_file(path: Path) -> bool:
     remedy = "move it out of the folder"
-    with open_file(path, CSV_LIMIT, remedy, error=LabelError) as file:
+    with open_file(path, NO_LIMIT, remedy, error=LabelError) as file:
         return file.read(64).lstrip(b"\xef\xbb\xbf").startswith(FRAME_FILE.encode())
 
 
