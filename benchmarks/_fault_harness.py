@@ -14,7 +14,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 OUT = "out"  # the folder of a box that commands may write to
-TIMEOUT = 180  # seconds, on a machine that does other things too
+TIMEOUT = 300  # seconds, on a machine that does other things too
 MOST_MEMORY = 2 * 2**30
 _ADDRESS_SPACE = 16 * 2**30  # so that a case that fails does not take the machine with it
 

@@ -47,8 +47,8 @@ PICTURE_LIMIT = 64 * MIB
 WEIGHTS_LIMIT = 8 * GIB
 """Weights and graphs; the largest known trunk of a model has 0.8 GB."""
 
-VIDEO_LIMIT = 2**62
-"""Videos are streamed, so any size will do."""
+NO_LIMIT = 2**62
+"""For videos and for first lines, which are never loaded as a whole."""
 
 MAX_DEPTH = 64
 """Levels of brackets in JSON. Our own files have at most ten."""

@@ -25,7 +25,7 @@ from enteron.datasets.label_table import (
 )
 from enteron.errors import LabelError, StudyError, quantity, shorten
 from enteron.files import (
-    CSV_LIMIT,
+    NO_LIMIT,
     RECORD_LIMIT,
     open_file,
     read_text,
@@ -318,7 +318,7 @@ def _is_csv(name: str) -> bool:
 
 def _is_challenge_file(path: Path) -> bool:
     try:
-        with open_file(path, CSV_LIMIT, "move it out of the folder", error=LabelError) as file:
+        with open_file(path, NO_LIMIT, "move it out of the folder", error=LabelError) as file:
             start = file.read(64)
     except LabelError:
         return False  # it is listed among the files that were not read

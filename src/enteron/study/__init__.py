@@ -4,7 +4,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from enteron.errors import StudyError
-from enteron.files import VIDEO_LIMIT, open_file
+from enteron.files import NO_LIMIT, open_file
 from enteron.ids import require_study_id
 from enteron.study.folder import FrameFolder
 from enteron.study.naming import default_id
@@ -69,7 +69,7 @@ def _require_study(path: Path, rate: Fraction | None) -> None:
 def _require_video_file(path: Path) -> None:
     """Refuse pipes, devices and playlists: FFmpeg would wait for them, or open what they name."""
     remedy = "give the video file itself"
-    with open_file(path, VIDEO_LIMIT, remedy, error=StudyError) as file:
+    with open_file(path, NO_LIMIT, remedy, error=StudyError) as file:
         head = file.read(512)
     # Containers begin with sizes and codes, so with bytes that no text has.
     if head and not any(byte < 9 or 13 < byte < 32 or byte > 126 for byte in head):
