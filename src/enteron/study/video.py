@@ -212,6 +212,7 @@ class _Decoder:
         self._trusted = False
         self._start = start
         self._run_first = 0  # number of the key frame at which decoding started
+        self._last_key = 0  # number of the last key frame that was decoded
         self._last_number = -1  # of the last picture shown
         self._fed: dict[int, int] = {}  # number of each packet that was decoded: its row
         self._pictures = self._run()
@@ -250,18 +251,26 @@ class _Decoder:
                 self._enter(number)
             if not self._follows(packet):
                 yield from self._leave()
-                yield from self._reject(number, AFTER_DAMAGE)
-                continue
+                if not packets.key[row]:
+                    yield from self._reject(number, AFTER_DAMAGE)
+                    continue
+                self._enter(number)
+                self._follows(packet)
             is_leading = number < self._run_first
             packet.pts, packet.dts = row, None
             whole = None if self._slices is None else self._slices.submit(packet)
             pictures, damaged = self._decode(packet)
             damaged |= whole is not None and not whole.result()
+            if packets.key[row]:
+                self._last_key = number
             if damaged and not is_leading:
-                yield from self._leave(pictures, row)
-                yield from self._reject(number, DAMAGED)
-                continue
-            if not is_leading:
+                if number < self._last_key:
+                    yield from self._skip_leading(number)
+                else:
+                    yield from self._leave(pictures, row)
+                    yield from self._reject(number, DAMAGED)
+                    continue
+            elif not is_leading:
                 self._fed[number] = row
             yield from self._shown(pictures)
         yield from self._leave()
@@ -339,6 +348,18 @@ class _Decoder:
         for number in sorted(self._fed):
             yield from self._reject(number, NO_PICTURE)
         self._fed.clear()
+
+    def _skip_leading(self, number: int) -> Iterator[_Picture]:
+        """Give up the pictures between the last key frame and the one shown before it.
+
+        They are predicted from both sides, and nothing that follows the key frame is predicted
+        from them. So a damaged one is as if decoding had started at the key frame.
+        """
+        self._run_first = self._last_key
+        for waiting in sorted(fed for fed in self._fed if fed < self._run_first):
+            del self._fed[waiting]
+            yield from self._reject(waiting, AFTER_DAMAGE)
+        yield from self._reject(number, DAMAGED)
 
     def _follows(self, packet: Packet) -> bool:
         if self._frame_numbers is None:
