@@ -56,7 +56,7 @@ class TwoReadings:
         self._model = root / "model"
         save_model(self._model, start_network(ModelOptions(backbone="vit-tiny")))
         self._processes = multiprocessing.get_context("forkserver")
-        self._processes.set_forkserver_preload([__name__, "enteron.cli", *_PRELOADED])
+        self._processes.set_forkserver_preload([__name__, "tests.preloaded"])
         self._read_alone(root / "warm", "warm")
         start = time.monotonic()
         self._read_alone(root / "undisturbed", "undisturbed")
@@ -129,19 +129,6 @@ class TwoReadings:
     def _said(self, name: str) -> str:
         lines = (self._root / f"{name}.log").read_text(errors="replace").splitlines(keepends=True)
         return "".join(line for line in lines if line.startswith("enteron: ")) or "".join(lines)
-
-
-_PRELOADED = (
-    "torch",
-    "timm",
-    "enteron.cli.console",
-    "enteron.reading",
-    "enteron.inference.embed",
-    "enteron.inference.score",
-    "enteron.inference.runtimes",
-    "enteron.inference.torch_runtime",
-    "enteron.model.network",
-)
 
 
 class SlowStub(StubEncoder):
