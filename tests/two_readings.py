@@ -147,17 +147,17 @@ def _read(arguments: list[str], log: str, lock: bool, real: bool) -> None:
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)
-    embed.EmbedOptions = partial(embed.EmbedOptions, chunk=CHUNK)  # pyright: ignore
+    embed.EmbedOptions = partial(embed.EmbedOptions, chunk=CHUNK)
     if not real:
-        runtimes.make_encoder = lambda backbone, runtime: SlowStub()  # pyright: ignore
+        runtimes.make_encoder = lambda backbone, runtime: SlowStub()
     if not lock:
         from contextlib import nullcontext
 
         from enteron import reading
         from enteron.inference import store
 
-        reading.folder_lock = lambda folder: nullcontext()  # pyright: ignore
-        store.file_lock = lambda path, name: nullcontext()  # pyright: ignore
+        reading.folder_lock = lambda folder: nullcontext()
+        store.file_lock = lambda path, name: nullcontext()
     sys.argv = ["enteron", *arguments]
     main()
 

@@ -145,9 +145,7 @@ def test_a_model_json_that_is_no_file_does_not_hang(tmp_path):
     folder = tmp_path / "m"
     folder.mkdir()
     os.mkfifo(folder / "model.json")
-    with pytest.raises(
-        ModelError, match=r"'model\.json' cannot be read \(it is a pipe"
-    ):
+    with pytest.raises(ModelError, match=r"'model\.json' cannot be read \(it is a pipe"):
         read_record(folder)
     (folder / "model.json").unlink()
     (folder / "model.json").mkdir()
