@@ -67,7 +67,7 @@ def surrogate(box: Box) -> None:
 
 @case(11, "a folder whose name is not UTF-8")
 def latin_name(box: Box) -> None:
-    shutil.copytree(os.fsencode(box.data / STUDY), os.fsencode(box.work) + b"/root/M\xfcller")
+    shutil.copytree(os.fsencode(box.data / STUDY), os.fsencode(box.work) + b"/root/M\xfcller")  # pyright: ignore[reportArgumentType]
     done = box.run("check", "root")
     box.outcome.said = done.sentence or "checked"
 

@@ -247,9 +247,10 @@ def _store(box: Box, change: str) -> None:
     """Change a copy of the store and open it, as every command that uses it does."""
     path = box.copy("reading/embeddings.npy", "e.npy")
     content = bytearray(path.read_bytes())
-    length = int.from_bytes(content[-16:-8], "little")
-    text = bytes(content[-16 - length : -16])
-    arrays = len(content) - 16 - length - 12 * 12
+    length = int.from_bytes(content[-20:-12], "little")  # then a checksum and the magic
+    text = bytes(content[-20 - length : -20])
+    # Frame numbers, source rows and digests of 12 frames lie before the record.
+    arrays = len(content) - 20 - length - 12 * (8 + 4 + 16)
     if change == "frame":
         content[arrays] ^= 1
     elif change == "source":
@@ -261,9 +262,9 @@ def _store(box: Box, change: str) -> None:
         content[:128] = head.replace(b"'<f4'", f"'{change}'".encode().ljust(5))[:128].ljust(128)
     elif change == "chunk":
         zeroed = json.dumps({**json.loads(text), "chunk": 0}).encode()
-        content[-16 - length :] = zeroed + len(zeroed).to_bytes(8, "little") + content[-8:]
+        content[-20 - length :] = zeroed + len(zeroed).to_bytes(8, "little") + content[-12:]
     elif change == "record":
-        content[-16 - length : -16] = os.urandom(length)
+        content[-20 - length : -20] = os.urandom(length)
     else:
         del content[len(content) // 2 :]
     path.write_bytes(bytes(content))

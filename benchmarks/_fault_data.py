@@ -26,6 +26,7 @@ def make_data(root: Path) -> None:
     from enteron.model.network import start_network
     from enteron.model.options import ModelOptions
     from enteron.reading import Reader
+    from enteron.types import StudyFingerprint, study_id_hash
     from tests.making import label_rows, write_frames, write_labels, write_video
 
     labels = label_rows(
@@ -36,9 +37,10 @@ def make_data(root: Path) -> None:
         write_frames(data / "Frames" / study, range(0, 5 * FRAMES, 5))
         write_labels(data / "Labels" / f"{study}.csv", labels, step=5)
     split = Split(("1",), ("2", "3"), (), "by hand")
+    trained = StudyFingerprint(id=study_id_hash("1"))
     for seed, name in enumerate(("model", "model-b")):
         network = start_network(ModelOptions(backbone="vit-tiny"), seed=seed)
-        save_model(root / name, network, split_hash=split.hash)
+        save_model(root / name, network, split_hash=split.hash, training_studies=(trained,))
         save_split(split, root / name / "split.json")
         calibrate_model(root / name, data)
     write_plain_frames(root / STUDY, range(0, 5 * FRAMES, 5))

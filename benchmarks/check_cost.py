@@ -95,7 +95,7 @@ def distinct_files(study: Study, folder: Path, kind: str) -> Path:
     for frame in study:
         assert frame.image is not None
         bgr = cv2.cvtColor(frame.image, cv2.COLOR_RGB2BGR)
-        (folder / f"f{frame.number:06d}.{kind}").write_bytes(cv2.imencode(f".{kind}", bgr)[1])
+        (folder / f"f{frame.number:06d}.{kind}").write_bytes(cv2.imencode(f".{kind}", bgr)[1])  # pyright: ignore[reportArgumentType]
     return folder
 
 

@@ -98,10 +98,10 @@ def show(results: dict[str, list[LesionEvaluation]]) -> None:
             for rate in RATES
         ]
         overall = [e.shown.overall for e in evaluations]
-        recall = np.mean([figures.recall.value for figures in overall])  # pyright: ignore[reportCallIssue]
+        recall = np.mean([figures.recall.value for figures in overall])  # pyright: ignore[reportArgumentType, reportCallIssue]
         interval = overall[0].recall.interval or (np.nan, np.nan)
-        false = np.mean([figures.false_per_study.value for figures in overall])  # pyright: ignore[reportCallIssue]
-        flagged = np.mean([e.shown.flagged_share.value for e in evaluations])  # pyright: ignore[reportCallIssue]
+        false = np.mean([figures.false_per_study.value for figures in overall])  # pyright: ignore[reportArgumentType, reportCallIssue]
+        flagged = np.mean([e.shown.flagged_share.value for e in evaluations])  # pyright: ignore[reportArgumentType, reportCallIssue]
         spread = f"[{interval[0]:.3f}, {interval[1]:.3f}]"
         result.add_row(
             name, *cells, f"{recall:.3f} {spread}", f"{false:.1f}", f"{100 * flagged:.1f} %"

@@ -138,7 +138,10 @@ def drawn_frames(studies: int, seed: int, stalls: float | None) -> list[FrameFil
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir(parents=True)
         film = Film(
-            labels, "olympus", seed + study, **({} if stalls is None else {"stalls": stalls})
+            labels,
+            "olympus",
+            seed + study,
+            **({} if stalls is None else {"stalls": stalls}),  # pyright: ignore[reportArgumentType]
         )
         for _, row in chosen:
             small = cv2.resize(film.frame(row), (SIDE, SIDE), interpolation=cv2.INTER_AREA)

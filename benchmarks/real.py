@@ -165,7 +165,7 @@ class MapEncoder:
         for start in range(0, len(images), batch):
             rows = slice(start, start + batch)
             pixels = images[rows].transpose(0, 3, 1, 2).astype(np.float32)
-            maps[rows], pooled[rows] = session.run(None, {"images": pixels / 127.5 - 1})  # pyright: ignore[reportCallIssue]
+            maps[rows], pooled[rows] = session.run(None, {"images": pixels / 127.5 - 1})  # pyright: ignore[reportArgumentType, reportCallIssue]
         return maps, pooled
 
 
@@ -186,7 +186,7 @@ def _onnx_session(trunk: torch.nn.Module) -> onnxruntime.InferenceSession:
         torch.onnx.export(
             Maps().eval(),
             (torch.zeros(2, 3, 224, 224),),
-            content,
+            content,  # pyright: ignore[reportArgumentType]
             input_names=["images"],
             output_names=["maps", "pooled"],
             dynamic_axes={name: {0: "n"} for name in ("images", "maps", "pooled")},

@@ -75,7 +75,7 @@ def test_kvasir_by_video(tmp_path):
         Box(12, "erosion", 84 * scale, 84 * scale, 168 * scale, 168 * scale),
         Box(13, "foreign body", 0, 0, 64, 64),
     )
-    assert number_of(study.open().frame(12).image) == 12
+    assert number_of(study.open().frame(12).image) == 12  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def official(root: Path, kind: str = "folders", rows: list[str] | None = None) -
     folder = root / "labelled_images"
     folder.mkdir(parents=True)
     for name, files in pictures.items():
-        made = write_frames(root / "pictures" / name, files.values(), "{}.jpg", size=336)
+        made = write_frames(root / "pictures" / name, files.values(), "{}.jpg", size=336)  # pyright: ignore[reportArgumentType]
         target = folder / name
         if kind == "folders":
             target.mkdir()
@@ -177,7 +177,7 @@ def official(root: Path, kind: str = "folders", rows: list[str] | None = None) -
                 (target / file).write_bytes((made / f"{number}.jpg").read_bytes())
             continue
         archive_name = name.lower().replace(" ", "_") + kind
-        with tarfile.open(folder / archive_name, f"w:{kind[5:]}" if kind != ".tar" else "w") as tar:  # pyright: ignore[reportCallIssue]
+        with tarfile.open(folder / archive_name, f"w:{kind[5:]}" if kind != ".tar" else "w") as tar:  # pyright: ignore[reportArgumentType, reportCallIssue]
             for file, number in files.items():
                 tar.add(made / f"{number}.jpg", f"{name}/{file}")
     (root / "metadata.csv").write_text("\n".join([HEADER, *(rows or OFFICIAL)]) + "\n")
@@ -194,8 +194,8 @@ def test_kvasir_official(tmp_path, kind):
     study = dataset.studies[VIDEO]
     assert study.boxes() == (Box(7, "ulcer", 8, 8, 16, 24),)
     with study.open() as pictures:
-        assert [number_of(frame.image) for frame in pictures] == [7, 20]
-        assert number_of(pictures.frame(7).image) == 7  # back to an earlier one
+        assert [number_of(frame.image) for frame in pictures] == [7, 20]  # pyright: ignore[reportArgumentType]
+        assert number_of(pictures.frame(7).image) == 7  # back to an earlier one  # pyright: ignore[reportArgumentType]
         assert pictures.random_access is (kind != ".tar.gz")
     assert not any(
         path.suffix == ".jpg" for path in (tmp_path / "data" / "labelled_images").iterdir()
@@ -271,7 +271,7 @@ def test_wcebleedgen_is_split_into_blocks_of_numbers(tmp_path):
         "non-bleeding-0201": {205: {"blood": False}},
     }
     study = dataset.studies["non-bleeding-0201"]
-    assert number_of(study.open().frame(205).image) == 205
+    assert number_of(study.open().frame(205).image) == 205  # pyright: ignore[reportArgumentType]
     assert study.boxes() == ()
 
 
@@ -310,7 +310,7 @@ def test_a_table_of_files(tmp_path):
     root = plain(tmp_path, "study,file,ulcer", "x,a/frame_000003.png,1", "x,b/frame_000001.png,0")
     dataset = open_dataset(root)
     assert states(dataset, "x") == {1: {"ulcer": False}, 3: {"ulcer": True}}
-    frames = {frame.number: number_of(frame.image) for frame in dataset.studies["x"].open()}
+    frames = {frame.number: number_of(frame.image) for frame in dataset.studies["x"].open()}  # pyright: ignore[reportArgumentType]
     assert frames == {1: 1, 3: 3}
     numbered = plain(tmp_path / "n", "study,file,frame,ulcer", "x,a/frame_000003.png,70,1")
     assert list(states(open_dataset(numbered), "x")) == [70]

@@ -55,12 +55,13 @@ class Store:
         self.__dict__.update(vars(embeddings(*arguments, **named)))
 
     def __len__(self):
-        return len(self.frames)
+        return len(self.frames)  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def guarantee(**changes) -> Guarantee:
     points = tuple(
-        tuple(study_signature(Store(300, 0.0, seed).features[:, 1]).tolist()) for seed in range(25)
+        tuple(study_signature(Store(300, 0.0, seed).features[:, 1]).tolist())  # pyright: ignore[reportAttributeAccessIssue]
+        for seed in range(25)
     )
     fields = {
         "alpha": 0.1,

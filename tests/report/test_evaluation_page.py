@@ -119,6 +119,6 @@ def test_many_false_events_are_counted_and_the_most_confident_shown(tmp_path):
     made = make_evaluation_page(evaluation, lesions, folders, {})
     assert made.false_events == 30
     shown = [mistake.confidence for mistake in made.alarms]
-    assert shown == sorted(shown, reverse=True)
+    assert shown == sorted(shown, reverse=True)  # pyright: ignore[reportArgumentType]
     assert shown[0] == pytest.approx(0.39)
-    assert np.isfinite(shown).all()  # pyright: ignore[reportCallIssue]
+    assert np.isfinite(shown).all()  # pyright: ignore[reportArgumentType, reportCallIssue]

@@ -97,7 +97,7 @@ def test_loss_counts_known_patches_only():
     """Frame 0: an ulcer with a box, erosion unknown. Frame 1: a polyp without a box. Frame 2:
     normal.
     """
-    table = labels([{"ulcer": 1}, {"polyp": 1, "ulcer": 0}, NORMAL])
+    table = labels([{"ulcer": 1}, {"polyp": 1, "ulcer": 0}, NORMAL])  # pyright: ignore[reportArgumentType]
     cells = np.zeros((3, len(FINDINGS), GRID * GRID), np.float32)
     cells[0, ULCER, :4] = (1.0, 0.3, 0.25, 0.1)  # two are lesion, two unknown
     samples = PatchSamples(np.zeros((3, 1, GRID, GRID)), table, cells, np.array([0, 1, 2]))
@@ -133,7 +133,7 @@ def test_nothing_known_gives_no_gradient():
 
 def test_videos_of_a_finding_count_alike():
     """Two videos with ulcers, of 2 and 6 frames, and one with an erosion."""
-    table = labels([{"ulcer": 1}] * 8 + [{"erosion": 1}] * 4 + [NORMAL] * 5)
+    table = labels([{"ulcer": 1}] * 8 + [{"erosion": 1}] * 4 + [NORMAL] * 5)  # pyright: ignore[reportArgumentType]
     study = np.array([0, 0] + [1] * 6 + [2] * 4 + [2] * 2 + [3] * 3)
     cells = np.zeros((17, len(FINDINGS), GRID * GRID), np.float32)
     samples = PatchSamples(np.zeros((17, 1, GRID, GRID)), table, cells, study)
@@ -198,7 +198,7 @@ def test_maps_are_those_of_the_trunk():
     outputs: list[torch.Tensor] = []
     for index in (2, 4, 6):
         block = list(trunk.get_submodule("blocks").children())[index]
-        block.register_forward_hook(lambda module, inputs, output: outputs.append(output))
+        block.register_forward_hook(lambda module, inputs, output: outputs.append(output))  # pyright: ignore[reportArgumentType]
     with torch.inference_mode():
         features = trunk(images)
         expected = [

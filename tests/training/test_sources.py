@@ -213,7 +213,7 @@ def labelled(seed: int, hide: float = 0.0) -> LabelledStudy:
     rng = np.random.default_rng(seed)
     truth = some_labels(120, seed)
     odds = np.where(truth, 1.0, -1.5) + rng.normal(size=truth.shape)
-    scores = Scores(str(seed), FrameAxis(np.arange(120)), 1 / (1 + np.exp(-odds)))
+    scores = Scores(str(seed), FrameAxis(np.arange(120)), 1 / (1 + np.exp(-odds)))  # pyright: ignore[reportArgumentType]
     if not hide:
         return LabelledStudy(scores, truth)
     known = rng.random(truth.shape) >= hide
