@@ -145,7 +145,7 @@ def test_a_model_json_that_is_no_file_does_not_hang(tmp_path):
     folder = tmp_path / "m"
     folder.mkdir()
     os.mkfifo(folder / "model.json")
-    with pytest.raises(ModelError, match=r"'model\.json' is not a regular file"):
+    with pytest.raises(ModelError, match=r"'model\.json' cannot be read \(it is a pipe"):
         read_record(folder)
     (folder / "model.json").unlink()
     (folder / "model.json").mkdir()
@@ -158,7 +158,7 @@ def test_a_model_json_that_is_no_file_does_not_hang(tmp_path):
 def test_a_sparse_model_json_is_not_read_whole(tmp_path):
     with (tmp_path / "model.json").open("wb") as file:
         file.truncate(2**40)
-    with pytest.raises(ModelError, match=r"'model\.json' is larger than 20,000,000 bytes"):
+    with pytest.raises(ModelError, match=r"'model\.json' has 1,100 GB, more than the 4\.2 MB"):
         read_record(tmp_path)
 
 
