@@ -52,8 +52,8 @@ def main() -> None:
         results.setdefault("clinical, promised", []).append(judged(truths, read, events))
         results.setdefault("oracle", []).append(judged(truths, read, oracle(read, priors)))
         print(f"seed {seed}: {time.perf_counter() - begin:.0f} s", file=sys.stderr, flush=True)
-    print(f"{arguments.studies} label sequences: {drawn.origin}; scores of level ", end="")
-    print(f"'{arguments.level}', {arguments.seeds} seeds; {len(truths)} studies evaluated")
+    print(f"{arguments.studies} label sequences: {drawn.origin}; scores of level ", end="")  # pyright: ignore[reportPossiblyUnboundVariable]
+    print(f"'{arguments.level}', {arguments.seeds} seeds; {len(truths)} studies evaluated")  # pyright: ignore[reportPossiblyUnboundVariable]
     show(results)
 
 
@@ -98,10 +98,10 @@ def show(results: dict[str, list[LesionEvaluation]]) -> None:
             for rate in RATES
         ]
         overall = [e.shown.overall for e in evaluations]
-        recall = np.mean([figures.recall.value for figures in overall])
+        recall = np.mean([figures.recall.value for figures in overall])  # pyright: ignore[reportCallIssue]
         interval = overall[0].recall.interval or (np.nan, np.nan)
-        false = np.mean([figures.false_per_study.value for figures in overall])
-        flagged = np.mean([e.shown.flagged_share.value for e in evaluations])
+        false = np.mean([figures.false_per_study.value for figures in overall])  # pyright: ignore[reportCallIssue]
+        flagged = np.mean([e.shown.flagged_share.value for e in evaluations])  # pyright: ignore[reportCallIssue]
         spread = f"[{interval[0]:.3f}, {interval[1]:.3f}]"
         result.add_row(
             name, *cells, f"{recall:.3f} {spread}", f"{false:.1f}", f"{100 * flagged:.1f} %"

@@ -165,7 +165,7 @@ class MapEncoder:
         for start in range(0, len(images), batch):
             rows = slice(start, start + batch)
             pixels = images[rows].transpose(0, 3, 1, 2).astype(np.float32)
-            maps[rows], pooled[rows] = session.run(None, {"images": pixels / 127.5 - 1})
+            maps[rows], pooled[rows] = session.run(None, {"images": pixels / 127.5 - 1})  # pyright: ignore[reportCallIssue]
         return maps, pooled
 
 

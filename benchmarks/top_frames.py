@@ -46,7 +46,7 @@ def main() -> None:
         grids.append(case.grid())
         for name, counts in case.rows():
             rows.setdefault(name, []).append(counts)
-    print(f"{arguments.studies} label sequences: {drawn.origin}; scores of level ", end="")
+    print(f"{arguments.studies} label sequences: {drawn.origin}; scores of level ", end="")  # pyright: ignore[reportPossiblyUnboundVariable]
     print(f"'{arguments.level}', {arguments.seeds} seeds")
     show_grid(np.mean(grids, axis=0))
     show(rows)

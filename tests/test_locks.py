@@ -7,6 +7,8 @@ import sys
 import threading
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -210,6 +212,26 @@ def test_commands_refuse_a_folder_that_is_being_written(tmp_path, commands, name
     with folder_lock(tmp_path), pytest.raises(EnteronError, match=r"is writing to .*; wait for it"):
         commands[name]()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_training_holds_the_lock_of_its_model_folder(tmp_path):
+    from enteron.training.distributed import Processes
+    from enteron.training.run import _claimed
+
+    request = SimpleNamespace(out=tmp_path / "model", resume=False)
+    plan: Any = SimpleNamespace(request=request)
+    with _claimed(plan, Processes()):
+        with (
+            pytest.raises(EnteronError, match="is writing to 'model'"),
+            _claimed(plan, Processes()),
+        ):
+            pass
+        with _claimed(plan, Processes(rank=1, size=2)):  # torchrun's others write nothing there
+            pass
+        (request.out / "model.json").write_text("{}")
+    # What another process finished after the plan was made is not overwritten.
+    with pytest.raises(EnteronError, match="already holds a model"), _claimed(plan, Processes()):
+        pass
 
 
 WORKERS = """

@@ -21,6 +21,7 @@ from enteron.folders.scores import read_scores
 from enteron.inference import runtimes
 from enteron.inference.store import open_embeddings
 from enteron.labels import LABELS
+from enteron.locks import folder_lock
 from enteron.model.network import start_network
 from enteron.model.options import ModelOptions
 from enteron.priors import load_priors, priors_hash
@@ -558,6 +559,24 @@ def test_a_folder_of_a_study_that_is_a_link_is_refused(tmp_path, model, command,
 # ---- two readings in one folder
 
 
+def test_a_folder_that_is_being_written_is_refused(tmp_path, model, command, cheap_encoder):
+    write_frames(tmp_path / "77", range(4))
+    assert read_both(command, tmp_path, model)[0] == 0
+    before = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "out").iterdir()}
+    with folder_lock(tmp_path / "out"):
+        for arguments in (
+            ("read", "77", "--model", model, "--out", "out"),
+            ("decode", "out/scores.parquet", "--out", "out"),
+            ("report", "out"),
+            ("export", "out"),
+        ):
+            code, _, said = command(*arguments)
+            assert code == 1
+            assert "is writing to 'out'; wait for it, or give another folder." in said
+    after = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "out").iterdir()}
+    assert after == before
+
+
 @pytest.mark.parametrize(
     "rounds", [2, pytest.param(50, marks=(pytest.mark.slow, pytest.mark.timeout(7200)))]
 )
@@ -682,8 +701,9 @@ def test_a_video_cut_off_in_the_middle(tmp_path, model, command):
     assert code == 0
     run = json.loads((tmp_path / "out" / "run.json").read_text())
     assert 20 < run["rows"] < 60
-    lost = 60 - run["rows"]
-    assert run["missing"]["frames"] == lost
+    lost = run["missing"]["frames"]
+    # A few frames before the cut may have lost a picture they refer to: they have no row either.
+    assert 60 - run["rows"] - 5 <= lost <= 60 - run["rows"]
     sentence_of_loss = f"{lost} of 60 frames are missing at its end"
     assert f"Incomplete: the recording is cut off: {sentence_of_loss}" in " ".join(said.split())
     assert sentence_of_loss in (tmp_path / "out" / "report.html").read_text()

@@ -56,7 +56,7 @@ class TwoReadings:
         self._model = root / "model"
         save_model(self._model, start_network(ModelOptions(backbone="vit-tiny")))
         self._processes = multiprocessing.get_context("forkserver")
-        self._processes.set_forkserver_preload([__name__, "enteron.cli", *_PRELOADED])
+        self._processes.set_forkserver_preload([__name__, "tests.preloaded"])
         self._read_alone(root / "warm", "warm")
         start = time.monotonic()
         self._read_alone(root / "undisturbed", "undisturbed")
@@ -131,19 +131,6 @@ class TwoReadings:
         return "".join(line for line in lines if line.startswith("enteron: ")) or "".join(lines)
 
 
-_PRELOADED = (
-    "torch",
-    "timm",
-    "enteron.cli.console",
-    "enteron.reading",
-    "enteron.inference.embed",
-    "enteron.inference.score",
-    "enteron.inference.runtimes",
-    "enteron.inference.torch_runtime",
-    "enteron.model.network",
-)
-
-
 class SlowStub(StubEncoder):
     """An encoder that takes its time and no processor."""
 
@@ -160,17 +147,17 @@ def _read(arguments: list[str], log: str, lock: bool, real: bool) -> None:
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)
-    embed.EmbedOptions = partial(embed.EmbedOptions, chunk=CHUNK)  # pyright: ignore
+    embed.EmbedOptions = partial(embed.EmbedOptions, chunk=CHUNK)
     if not real:
-        runtimes.make_encoder = lambda backbone, runtime: SlowStub()  # pyright: ignore
+        runtimes.make_encoder = lambda backbone, runtime: SlowStub()
     if not lock:
         from contextlib import nullcontext
 
         from enteron import reading
         from enteron.inference import store
 
-        reading.folder_lock = lambda folder: nullcontext()  # pyright: ignore
-        store.file_lock = lambda path, name: nullcontext()  # pyright: ignore
+        reading.folder_lock = lambda folder: nullcontext()
+        store.file_lock = lambda path, name: nullcontext()
     sys.argv = ["enteron", *arguments]
     main()
 

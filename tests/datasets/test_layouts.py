@@ -177,7 +177,7 @@ def official(root: Path, kind: str = "folders", rows: list[str] | None = None) -
                 (target / file).write_bytes((made / f"{number}.jpg").read_bytes())
             continue
         archive_name = name.lower().replace(" ", "_") + kind
-        with tarfile.open(folder / archive_name, f"w:{kind[5:]}" if kind != ".tar" else "w") as tar:
+        with tarfile.open(folder / archive_name, f"w:{kind[5:]}" if kind != ".tar" else "w") as tar:  # pyright: ignore[reportCallIssue]
             for file, number in files.items():
                 tar.add(made / f"{number}.jpg", f"{name}/{file}")
     (root / "metadata.csv").write_text("\n".join([HEADER, *(rows or OFFICIAL)]) + "\n")

@@ -115,7 +115,7 @@ def test_a_file_cut_off_anywhere_is_refused():
         ([-5, 2], "'frame' is not a whole number in every row"),
         ([0.5, 2], "'frame' is not a whole number in every row"),
         ([1, 2**62], "'frame' goes up to 4.61169e.18; no study has that many frames"),
-        ([1, 1e300], "'frame' goes up to 1e.300; no study has that many frames"),
+        ([1.0, 1e300], "'frame' goes up to 1e.300; no study has that many frames"),
     ],
 )
 def test_frame_numbers_that_are_none(tmp_path, numbers, said):

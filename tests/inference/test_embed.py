@@ -565,10 +565,7 @@ CHILD = """
 import os, sys, time
 from pathlib import Path
 from enteron.inference.embed import EmbedOptions, embed_study
-from enteron.study import content
-from enteron.study import open_study as open_by_content
-from enteron.study.content import file_digest, sampled_hash
-from enteron.study.picture import encode_png
+from enteron.study import open_study
 from tests.inference.stub import StubEncoder
 
 log = os.open(sys.argv[3], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -580,7 +577,8 @@ class Logging(StubEncoder):
         return super().encode(images)
 
 print("ready", flush=True)
-embed_study(open_study(sys.argv[1]), Logging(), Path(sys.argv[2]), EmbedOptions(chunk=4))
+study = open_study(sys.argv[1], study_id="s")
+embed_study(study, Logging(), Path(sys.argv[2]), EmbedOptions(chunk=4))
 print("done", flush=True)
 """
 

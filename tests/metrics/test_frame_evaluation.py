@@ -93,7 +93,7 @@ def test_figures_against_scikit_learn():
         for position, name in enumerate(("auc", "ap", "sensitivity")):
             assert figures[name].mean == pytest.approx(np.mean([m[position] for m in means]))
         assert (row.present, row.absent, row.unknown) == (y.sum(), (~y).sum(), 320 - y.size)
-    macro = np.mean([row.figures["auc"].mean for row in evaluation.labels.values()])
+    macro = np.mean([row.figures["auc"].mean for row in evaluation.labels.values()])  # pyright: ignore[reportCallIssue]
     assert evaluation.macro["auc"].mean == pytest.approx(macro)
 
 
@@ -128,7 +128,7 @@ def test_intervals_of_pooled_figures_by_brute_force():
     for name, found in values.items():
         expected = np.quantile(found, (0.025, 0.975))
         interval = evaluation.labels["ulcer"].figures[name].pooled_interval
-        np.testing.assert_allclose(interval, expected, rtol=1e-10)
+        np.testing.assert_allclose(interval, expected, rtol=1e-10)  # pyright: ignore[reportCallIssue]
 
 
 def test_bins_of_many_scores_are_fine_enough():

@@ -121,4 +121,4 @@ def test_many_false_events_are_counted_and_the_most_confident_shown(tmp_path):
     shown = [mistake.confidence for mistake in made.alarms]
     assert shown == sorted(shown, reverse=True)
     assert shown[0] == pytest.approx(0.39)
-    assert np.isfinite(shown).all()
+    assert np.isfinite(shown).all()  # pyright: ignore[reportCallIssue]

@@ -319,7 +319,7 @@ def test_a_real_read_error_is_told(tmp_path):
 
 def test_only_regular_files_are_opened(tmp_path):
     os.mkfifo(tmp_path / "v.mkv")
-    with pytest.raises(StudyError, match="cannot be opened"):
+    with pytest.raises(StudyError, match=r"v\.mkv cannot be read \(it is a pipe, not a regular"):
         open_study(tmp_path / "v.mkv")
 
 

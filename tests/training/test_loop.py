@@ -72,7 +72,7 @@ def test_it_learns():
     assert last.train_loss < 0.5 * first.train_loss
     best = result.history.best
     assert best is not None
-    assert best.figures.region_accuracy > 0.95
+    assert best.figures.region_accuracy > 0.95  # pyright: ignore[reportOptionalOperand]
     assert best.figures.findings_ap > 0.9
     # The stored network is the best epoch's: its scores give that epoch's figures again.
     again = validation_metrics(result.validation.truth, result.validation.scores)

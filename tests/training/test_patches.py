@@ -157,7 +157,7 @@ def planted(frames: int, seed: int, channel: int = 2) -> PatchSamples:
         y, x = generator.integers(GRID - 1, size=2)
         maps[row, channel, y : y + 2, x : x + 2] += 3.0
         cells[row, ULCER].reshape(GRID, GRID)[y : y + 2, x : x + 2] = 1
-    table = labels([{"ulcer": 1} if ulcer else NORMAL for ulcer in has_ulcer])
+    table = labels([{"ulcer": 1} if ulcer else NORMAL for ulcer in has_ulcer])  # pyright: ignore[reportArgumentType]
     return PatchSamples(maps, table, cells, study)
 
 

@@ -128,7 +128,8 @@ def _study_paths(root: Path) -> dict[str, Path]:
     """Frames or videos by study."""
     from enteron.reading import studies_under
 
-    return dict(studies_under(root))
+    found = studies_under(root, keep_names=True)
+    return {study.id or study.name: study.path for study in found.studies}
 
 
 def shown_by(

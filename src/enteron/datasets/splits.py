@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from enteron.errors import LabelError, nearest, shown
+from enteron.errors import LabelError, nearest, shorten, shown
 from enteron.files import RECORD_LIMIT, read_json_object, write_json
 from enteron.ids import natural_key, require_study_id
 
@@ -31,7 +31,7 @@ class Split:
             for study in self.part(part):
                 if study in part_of:
                     raise LabelError(
-                        f"study {shown(study)} is in '{part_of[study]}' and in '{part}'",
+                        f"study {shorten(study)} is in '{part_of[study]}' and in '{part}'",
                         "a study belongs to one part of a split only",
                     )
                 part_of[study] = part

@@ -43,7 +43,7 @@ from enteron.folders.scores import read_score_metadata, read_scores
 from enteron.ids import require_study_id
 from enteron.inference.store import open_embeddings
 from enteron.labels import LABELS, REGIONS
-from enteron.study.content import StudyContent, read_content
+from enteron.study.content import StudyContent, read_content, sampled_hash
 from enteron.study.study import Study
 from enteron.types import Annotation, Event, FrameAxis, Gap, Scores, Unit, gaps_of
 
@@ -670,17 +670,19 @@ def _require_agreement(events: EventsFile, scores: Scores, run: RunRecord) -> No
 def content_of(reading: Reading, study: Study) -> StudyContent | None:
     """The content of the study that was read, for comparing frames with it; None if not recorded.
 
-    Refuses a study of other content. The digests lie in embeddings.npy; without it, or for a video,
-    every file of the study is read.
+    Refuses a study of other content. The digests lie in embeddings.npy, and samples of all files
+    must be those of its key; without it, or for a video, every file of the study is read.
     """
     identity = reading.run.identity
     if identity is None or identity.content is None:
         return None
+    files = study.files()
     content: StudyContent | None = None
     with suppress(EnteronError, OSError):  # without it, the files tell
-        content = open_embeddings(reading.folder / EMBEDDINGS, check=False).content
-    if content is None or not content.per_row or content.hash != identity.content:
-        files = study.files()
+        embeddings = open_embeddings(reading.folder / EMBEDDINGS, check=False)
+        if embeddings.record.per_row and embeddings.key.samples == sampled_hash(files):
+            content = embeddings.content
+    if content is None or content.hash != identity.content:
         content = read_content(study.numbers, files, per_row=len(files) == len(study) > 0)
     same = content.hash == identity.content and len(content.numbers) == len(study)
     if not same or not (content.numbers == study.numbers).all():

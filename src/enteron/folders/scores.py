@@ -65,7 +65,9 @@ def read_scores(path: Path, study: str | None = None, stride: int | None = None)
         )
         name = default if metadata.study is None else metadata.study
     require_study_id(name, f"{path.name}: the study's id" if study is None else "the study's id")
-    return Scores(name, axis, values, columns.get("time"), metadata.frames_per_row)
+    times = columns.get("time")
+    times = None if times is None else times.astype(np.float64)
+    return Scores(name, axis, values, times, metadata.frames_per_row)
 
 
 def write_scores(path: Path, scores: Scores, identity: ReadingIdentity | None = None) -> None:

@@ -70,7 +70,13 @@ def _require_video_file(path: Path) -> None:
     """Refuse pipes, devices and playlists: FFmpeg would wait for them, or open what they name."""
     remedy = "give the video file itself"
     with open_file(path, NO_LIMIT, remedy, error=StudyError) as file:
-        head = file.read(512)
+        try:
+            head = file.read(512)
+        except OSError as failure:
+            raise StudyError(
+                f"'{path.name}' cannot be read from its disk ({(failure.strerror or '').lower()})",
+                "check the disk or the connection to it, and copy the video again",
+            ) from failure
     # Containers begin with sizes and codes, so with bytes that no text has.
     if head and not any(byte < 9 or 13 < byte < 32 or byte > 126 for byte in head):
         raise StudyError(f"'{path.name}' is a text file, not a video", remedy)

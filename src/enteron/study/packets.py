@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 
-import av
+import av.logging as av_logging
 import numpy as np
 from av.container import InputContainer
 from av.error import FFmpegError
@@ -178,7 +178,7 @@ class PacketWalk:
         key, broken, suspect = bytearray(), bytearray(), bytearray()
         read_picture = self._picture_reader()
         container_name = self.source.container.format.name
-        with av.logging.Capture() as logs:
+        with av_logging.Capture() as logs:
             for packet in self._packets(self.source.container):
                 if len(pts) >= MAX_PACKETS:
                     raise StudyError(
@@ -212,9 +212,15 @@ class PacketWalk:
         if suspect and suspect[-1] and self.facts.container != "mpeg":
             self.cut = True
         self.source.require_read()
-        flags = [np.frombuffer(values, dtype=np.bool_).copy() for values in (key, broken, suspect)]
-        arrays = [np.array(values, dtype=np.int64) for values in (pts, dts, position, size)]
-        packets = Packets(*arrays, *flags)
+        packets = Packets(
+            np.array(pts, dtype=np.int64),
+            np.array(dts, dtype=np.int64),
+            np.array(position, dtype=np.int64),
+            np.array(size, dtype=np.int64),
+            np.frombuffer(key, dtype=np.bool_).copy(),
+            np.frombuffer(broken, dtype=np.bool_).copy(),
+            np.frombuffer(suspect, dtype=np.bool_).copy(),
+        )
         return _with_neighbours(packets, self.facts, self.source.reader)
 
     def _packets(self, container: InputContainer) -> Iterator[Packet]:

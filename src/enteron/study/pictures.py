@@ -38,7 +38,7 @@ class PictureStudy(Study):
         return {**self.__dict__, "_archives": ArchiveReader(), "_lock": None}
 
     def __setstate__(self, state: dict[str, object]) -> None:
-        self.__dict__.update(state)
+        vars(self).update(state)
         self._lock = Lock()
 
     def picture_bytes(self, row: int) -> bytes:

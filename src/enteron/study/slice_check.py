@@ -12,6 +12,7 @@ import re
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import av
+import av.logging as av_logging
 from av.error import FFmpegError
 from av.packet import Packet
 
@@ -67,7 +68,7 @@ class SliceCheck:
         parameters = self._headers.parameters
         if parameters is None:
             return False
-        with av.logging.Capture() as reports:
+        with av_logging.Capture() as reports:
             try:
                 self._context.decode(Packet(data))
             except (FFmpegError, EOFError):

@@ -8,14 +8,14 @@ damaged one are damaged too.
 import itertools
 import queue
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
 
-import av
+import av.logging as av_logging
 import numpy as np
 from av.error import FFmpegError
 from av.packet import Packet
@@ -73,7 +73,7 @@ class VideoFile(Study):
         stamps = self._index.stamps
         if stamps is None:
             return super().times()
-        return stamps * float(self._index.facts.time_base)
+        return (stamps * float(self._index.facts.time_base)).astype(np.float64)
 
     def _time(self, row: int) -> Fraction | None:
         return self._index.seconds(row)
@@ -215,7 +215,7 @@ class _Decoder:
         self._last_key = 0  # number of the last key frame that was decoded
         self._last_number = -1  # of the last picture shown
         self._fed: dict[int, int] = {}  # number of each packet that was decoded: its row
-        self._pictures = self._run()
+        self._pictures: Generator[_Picture, None, None] = self._run()
 
     def __iter__(self) -> Iterator[_Picture]:
         return self._pictures
@@ -234,7 +234,7 @@ class _Decoder:
             "max_pixels": str(MAX_PIXELS),
         }
 
-    def _run(self) -> Iterator[_Picture]:
+    def _run(self) -> Generator[_Picture, None, None]:
         index = self._index
         packets, numbers = index.packets, index.numbers
         for row, packet in self._packets():
@@ -296,7 +296,7 @@ class _Decoder:
         stamps = [stamp for stamp in (packets.pts[start], packets.dts[start]) if stamp > -(2**62)]
         if not stamps or self._index.facts.container in ("avi", "mpeg"):
             return None
-        with av.logging.Capture():
+        with av_logging.Capture():
             try:
                 stream = self._source.stream
                 self._source.container.seek(int(min(stamps)), stream=stream, backward=True)
@@ -368,7 +368,7 @@ class _Decoder:
 
     def _decode(self, packet: Packet | None) -> tuple[list[VideoFrame], bool]:
         """Pictures that come out when a packet goes in, and whether the decoder reports damage."""
-        with av.logging.Capture() as errors:
+        with av_logging.Capture() as errors:
             try:
                 pictures = self._source.stream.codec_context.decode(packet)
             except (FFmpegError, EOFError):
@@ -410,7 +410,7 @@ def _demuxed(source: VideoSource) -> Iterator[Packet]:
     """Packets of the video, as the index counts them."""
     packets = source.container.demux(source.stream)
     while True:
-        with av.logging.Capture():
+        with av_logging.Capture():
             try:
                 packet = next(packets)
             except (StopIteration, FFmpegError, EOFError, IndexError):  # as in the index

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import av
-from av.container import InputContainer
+import av.logging as av_logging
+from av.container import Flags, InputContainer
 from av.error import FFmpegError
 from av.video.stream import VideoStream
 
@@ -102,9 +103,13 @@ class VideoSource:
         if not probe:
             options |= {"probesize": "4096", "analyzeduration": "1", "fpsprobesize": "0"}
         try:
-            with av.logging.Capture() as logs:
+            with av_logging.Capture() as logs:
                 container = av.open(
-                    self.reader, options=options, buffer_size=_BUFFER, metadata_errors="replace"
+                    self.reader,
+                    "r",
+                    options=options,
+                    buffer_size=_BUFFER,
+                    metadata_errors="replace",
                 )
                 self.opening_errors = errors_in(logs)
         except (FFmpegError, OSError, ValueError, MemoryError) as error:
@@ -112,7 +117,7 @@ class VideoSource:
             raise _cannot_open(self.study_id, error) from error
         self.require_read()
         if not fill_in:
-            container.flags &= ~av.container.Flags.gen_pts.value
+            container.flags &= ~Flags.gen_pts.value
         if not container.streams.video:
             container.close()
             raise StudyError(
@@ -147,13 +152,13 @@ def capture_errors() -> None:
     Reports are captured where they are expected; others go to the logger `libav`, which stays
     silent unless the program that uses us gives it a handler.
     """
-    if av.logging.get_level() is None:
+    if av_logging.get_level() is None:
         logger = logging.getLogger("libav")
         if not logger.handlers:
             logger.addHandler(logging.NullHandler())
             logger.propagate = False
-        av.logging.set_level(av.logging.INFO)
-    av.logging.set_skip_repeated(False)
+        av_logging.set_level(av_logging.INFO)
+    av_logging.set_skip_repeated(False)
 
 
 def errors_in(reports: list[tuple[int, str, str]]) -> list[str]:
@@ -164,7 +169,7 @@ def errors_in(reports: list[tuple[int, str, str]]) -> list[str]:
     return [
         name
         for level, name, message in reports
-        if level <= av.logging.ERROR or message.startswith("concealing")
+        if level <= av_logging.ERROR or message.startswith("concealing")
     ]
 
 
