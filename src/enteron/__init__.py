@@ -93,17 +93,20 @@ def decode(
     from enteron.decoding import decode as decode_scores
     from enteron.decoding import preset
     from enteron.errors import EnteronError
-    from enteron.folders.model import decoding_priors, load_calibration
-    from enteron.folders.scores import read_scores
+    from enteron.folders.model import decoding_priors, load_calibration, require_scored_by
+    from enteron.folders.scores import read_score_metadata, read_scores
 
     if model is not None and calibration is not None:
         raise EnteronError("both a model and a calibration were given", "give one of them")
-    if not hasattr(scores, "axis"):
-        scores = read_scores(Path(scores))  # pyright: ignore[reportArgumentType]
+    file = None if hasattr(scores, "axis") else Path(scores)  # pyright: ignore[reportArgumentType]
+    if file is not None:
+        scores = read_scores(file)
     if isinstance(options, str):
         options = preset(options)
     if model is not None:
         calibration = load_calibration(Path(model))
+        if file is not None:
+            require_scored_by(calibration, read_score_metadata(file).model, Path(model), file)
         priors = decoding_priors(calibration, Path(model), priors)
     return decode_scores(scores, options, priors, calibration)  # pyright: ignore[reportArgumentType]
 

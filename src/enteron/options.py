@@ -94,7 +94,7 @@ def make_options(kind: type[OptionsT], table: dict[str, Any], source: str) -> Op
             ) from error
         message = first["msg"][0].lower() + first["msg"][1:]
         raise ConfigError(
-            f"{where} = {shown(first['input'])} is not valid",
+            f"{where} = {shorten(shown(first['input']), 100)} is not valid",
             f"the {message}".removeprefix("the the "),
         ) from error
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import enteron
+from enteron import decode
 from enteron.calibration import Calibration, FittedFor
 from enteron.cli import calibrate as calibrate_command
 from enteron.cli.read import show
@@ -18,6 +19,7 @@ from enteron.errors import ConfigError, EnteronError, LabelError, ModelError
 from enteron.fitting import calibrate as calibrate_module
 from enteron.fitting.calibrate import calibrate_model
 from enteron.fitting.frames import LabelledStudy
+from enteron.folders.identity import ReadingIdentity
 from enteron.folders.model import (
     decoding_priors,
     load_calibration,
@@ -174,6 +176,25 @@ def test_the_commands_refuse_it_too(model, tmp_path, enteron):
         assert done.stderr.count("\n") == 1
     assert not (tmp_path / "out").exists()
     assert not (tmp_path / "study-reading").exists()
+
+
+def test_scores_of_another_model_are_not_calibrated(model, tmp_path, enteron):
+    """By the folder of a model, or by its calibration.json alone; unknown scores pass."""
+    file = write_calibration(model)
+    alone = tmp_path / "calibration.json"
+    shutil.copy(file, alone)
+    scores = Scores("s", FrameAxis(np.arange(9)), np.zeros((9, 17), np.float32))
+    for name, weights in (("other", "0" * 64), ("own", read_record(model).weights_hash)):
+        identity = ReadingIdentity(study="s", model=weights)
+        write_scores(tmp_path / f"{name}.parquet", scores, identity)
+    for source in ("model", "calibration.json"):
+        done = enteron("decode", "other.parquet", "--out", "out", "--model", source, code=1)
+        assert f"'{source}' is not the model that made other.parquet" in done.stderr
+        enteron("decode", "own.parquet", "--out", source + "-out", "--model", source)
+    with pytest.raises(ModelError, match=r"'model' is not the model that made other\.parquet"):
+        decode(tmp_path / "other.parquet", model=model)
+    assert decode(tmp_path / "own.parquet", model=model) is not None
+    assert decode(scores, model=alone) is not None
 
 
 def test_an_old_calibration_is_refused_beside_a_model_and_read_alone(model, tmp_path):

@@ -82,7 +82,12 @@ def decode(
     from enteron.decoding.suspicious import SuspicionOptions
     from enteron.files import make_folder
     from enteron.folders.identity import ReadingIdentity, decoding_hash, scores_hash
-    from enteron.folders.model import calibration_hash, decoding_priors, load_calibration
+    from enteron.folders.model import (
+        calibration_hash,
+        decoding_priors,
+        load_calibration,
+        require_scored_by,
+    )
     from enteron.folders.reading import (
         EVENTS,
         EVENTS_TABLE,
@@ -111,7 +116,9 @@ def decode(
     start = time.perf_counter()
     read = read_scores(scores, study_id, stride)
     metadata = read_score_metadata(scores)
-    _require_usable(scores, metadata.model, model)
+    _require_finished(scores)
+    if model is not None:
+        require_scored_by(calibration, metadata.model, model, scores)
     loaded = time.perf_counter()
     if model is None:
         _warn_uncalibrated(scores)
@@ -153,7 +160,12 @@ def decode(
         }
         if earlier is not None and earlier.model is not None and earlier.model.backbone is not None:
             # A reading: of the study and the model, it knows more than the scores tell.
-            facts["model"] = earlier.model.model_copy(update={"calibrated": model is not None})
+            facts["model"] = earlier.model.model_copy(
+                update={
+                    "calibrated": model is not None,
+                    "calibrated_on_training": calibration.training_studies,
+                }
+            )
             record = earlier.model_copy(update=facts)
         else:
             digest = None if identity.calibration is None else identity.calibration[:16]
@@ -237,19 +249,10 @@ def _show(scores: "Scores", events: "Sequence[DecodedEvent]") -> None:
         )
 
 
-def _require_usable(scores: Path, scored_by: str | None, model: Path | None) -> None:
-    """Refuse scores of a reading that is not finished, and a model that did not make them."""
-    from enteron.errors import ModelError
-    from enteron.folders.model import RECORD, read_record
+def _require_finished(scores: Path) -> None:
+    """Refuse scores of a reading that is not finished."""
     from enteron.folders.reading import SCORES, RunRecord
 
     run = RunRecord.load(scores.parent) if scores.name == SCORES else None
     if run is not None and run.identity is not None:
         run.require_finished(scores.resolve().parent)
-    if scored_by is None or model is None or not (model / RECORD).is_file():
-        return
-    if read_record(model).weights_hash != scored_by:
-        raise ModelError(
-            f"'{model.name}' is not the model that made {scores.name}",
-            "give the model that scored the study, or read the study with this one",
-        )

@@ -315,6 +315,22 @@ def calibration_hash(path: Path) -> str:
     return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
+def require_scored_by(
+    calibration: Calibration, scored_by: str | None, model: Path, scores: Path
+) -> None:
+    """Refuse to calibrate a file of scores of another model; those of unknown models pass.
+
+    `scored_by` is the hash of the weights that made the scores, `model` what the caller named.
+    """
+    fitted_for = calibration.fitted_for
+    if scored_by is None or fitted_for is None or fitted_for.weights in (None, scored_by):
+        return
+    raise ModelError(
+        f"'{model.name}' is not the model that made {scores.name}",
+        "give the model that scored the study, or read the study with this one",
+    )
+
+
 def save_calibration(calibration: Calibration, path: Path) -> None:
     """Write a calibration; equal calibrations give equal bytes."""
     write_json(path, calibration.model_dump(mode="json"), sort_keys=True)
