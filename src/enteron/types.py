@@ -371,7 +371,7 @@ class FrameLabels:
     @cached_property
     def informative(self) -> NDArray[np.bool_]:
         """(frames,): at least one label is known."""
-        return self.known.any(axis=1)
+        return self.known.sum(axis=1) > 0
 
     @cached_property
     def present_counts(self) -> NDArray[np.int64]:

@@ -232,8 +232,8 @@ def _read_boxes(path: Path, studies: dict[str, _Rows], present: NDArray[np.bool_
                 f"{where}: a box of '{label}' is on a frame that {FRAMES} does not say shows it",
                 f"set '{label}' to 1 there, or remove the box",
             )
-        pixels = [
+        x1, y1, x2, y2 = (
             table.pixel(row, name, column[row])
             for name, column in zip(("x1", "y1", "x2", "y2"), corners, strict=True)
-        ]
-        rows.boxes.append(StatedBox(frame, label, *pixels, where))
+        )
+        rows.boxes.append(StatedBox(frame, label, x1, y1, x2, y2, where))

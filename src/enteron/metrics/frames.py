@@ -108,7 +108,7 @@ def _cumulative_counts(
     """True and false positives at each distinct score taken as threshold, from the highest down."""
     order = np.argsort(-score, kind="stable")
     last_of_tie = np.append(np.flatnonzero(np.diff(score[order])), truth.size - 1)
-    true_positives = np.cumsum(truth[order])[last_of_tie]
+    true_positives = np.cumsum(truth[order], dtype=np.int64)[last_of_tie]
     return true_positives, last_of_tie + 1 - true_positives
 
 

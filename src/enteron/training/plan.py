@@ -211,7 +211,7 @@ def _stratified(
     split: Split, sources: tuple[Source, ...], samples: Mapping[str, StudySamples]
 ) -> Split:
     """Within each source, a label that two of its studies show is on both sides, if possible."""
-    shows = {key: study.labels.present.any(axis=0) for key, study in samples.items()}
+    shows = {key: study.labels.present_counts > 0 for key, study in samples.items()}
     if len(sources) == 1:
         return stratified_split(split, shows)
     parts: dict[str, list[str]] = {"train": [], "val": []}
