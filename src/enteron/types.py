@@ -428,7 +428,7 @@ class FrameLabels:
     @cached_property
     def informative(self) -> NDArray[np.bool_]:
         """(frames,): at least one label is known."""
-        return np.asarray(self.known.any(axis=1), dtype=np.bool_)
+        return self.known.sum(axis=1) > 0
 
     @cached_property
     def present_counts(self) -> NDArray[np.int64]:

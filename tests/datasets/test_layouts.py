@@ -504,3 +504,16 @@ def test_known_counts_of_all_layouts_add_up(tmp_path):
     assert absent[FINDING_COLUMNS].tolist() == [1] * 9
     assert unknown[POLYP] == 2
     assert labels.informative.tolist() == [True, True, False]
+
+
+def test_pictures_in_archives_can_be_read_by_worker_processes(tmp_path):
+    """A study travels to another process by its description, not with its open archives."""
+    import pickle
+
+    study = open_dataset(official(tmp_path, ".tar")).studies[VIDEO].open()
+    assert number_of(study.frame(7).image) == 7  # an archive is open now
+    other = pickle.loads(pickle.dumps(study))
+    assert (other.id, other.numbers.tolist()) == (VIDEO, [7, 20])
+    assert number_of(other.frame(20).image) == 20
+    study.close()
+    assert study.file_stamps()[:, 0].min() > 0

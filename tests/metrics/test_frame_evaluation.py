@@ -155,6 +155,22 @@ def test_studies_of_one_kind_are_pooled_and_not_averaged():
     assert row.figures["auc"].pooled is not None
     assert row.figures["auc"].mean is None
     assert row.figures["auc"].mean_interval is None
+    assert row.figures["auc"].pooled_interval is None  # one study shows it
+
+
+def test_a_figure_of_one_study_has_no_interval():
+    truth, scores = several(3)
+    for name in ("s1", "s2"):
+        labels = truth[name].labels
+        known = labels.known.copy()
+        known[:, COLUMN["ulcer"]] = False
+        truth[name] = LabelledFrames(truth[name].frames, FrameLabels(labels.present & known, known))
+    evaluation = evaluate_frames(truth, scores, resamples=20)
+    figure = evaluation.labels["ulcer"].figures["auc"]
+    assert figure.mean is not None
+    assert (figure.mean_interval, figure.pooled_interval) == (None, None)
+    assert evaluation.labels["polyp"].figures["auc"].mean_interval is not None
+    assert evaluation.macro["auc"].mean_interval is None
 
 
 def test_nothing_known_is_no_figure():

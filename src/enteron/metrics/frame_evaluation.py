@@ -2,7 +2,7 @@
 
 Every figure is given twice: pooled over the frames of all studies, and as the mean over the studies
 in which it is defined. Neighbouring frames are near-copies, so only the number of studies says how
-sure a figure is: intervals resample studies.
+sure a figure is: intervals resample studies. A figure that rests on a single study has none.
 """
 
 from collections.abc import Mapping, Sequence
@@ -141,22 +141,27 @@ def _label_figures(
     all_truth, all_scores = np.concatenate(truths), np.concatenate(scores)
     pooled: dict[Name, float] = dict.fromkeys(NAMES, float("nan"))
     pooled_intervals: dict[Name, Interval | None] = dict.fromkeys(NAMES)
+    showing = sum(bool(truth.any()) for truth in truths)
     if all_truth.any() and not all_truth.all():
         pooled = _metrics(all_truth, all_scores, specificity)
-        pooled_intervals = _pooled_intervals(truths, scores, specificity, bootstrap)
+        if showing > 1:
+            pooled_intervals = _pooled_intervals(truths, scores, specificity, bootstrap)
     figures: dict[Name, Figure] = {}
     for name in NAMES:
         values = np.array(
             [by_study[s.study][name] if s.study in by_study else np.nan for s in studies]
         )
         figures[name] = Figure(
-            _number(pooled[name]), pooled_intervals[name], _mean(values), bootstrap.mean(values)
+            _number(pooled[name]),
+            pooled_intervals[name],
+            _mean(values),
+            bootstrap.mean(values) if len(by_study) > 1 else None,
         )
     return LabelFigures(
         present=int(all_truth.sum()),
         absent=int((~all_truth).sum()),
         unknown=sum(int((~k).sum()) for k in known),
-        studies=sum(bool(truth.any()) for truth in truths),
+        studies=showing,
         compared=len(by_study),
         figures=figures,
         by_study=by_study,
@@ -230,7 +235,8 @@ def _macro(
 ) -> Figure:
     """Mean over the labels in which the figure is defined.
 
-    Only the mean over studies has an interval: labels are averaged within each resample.
+    Only the mean over studies has an interval, and only where each of the labels has several
+    studies: labels are averaged within each resample.
     """
     pooled = [f.pooled for row in labels.values() if (f := row.figures[name]).pooled is not None]
     compared = [row for row in labels.values() if row.by_study]
@@ -251,7 +257,7 @@ def _macro(
         float(np.mean(pooled)) if pooled else None,
         None,
         float(np.mean([m for m in means if m is not None])) if means else None,
-        bootstrap.interval(statistic) if compared else None,
+        bootstrap.interval(statistic) if compared and present.sum(axis=1).min() > 1 else None,
     )
 
 

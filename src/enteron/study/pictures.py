@@ -33,13 +33,11 @@ class PictureStudy(Study):
         self._archives = ArchiveReader()
         self._lock = Lock()  # archives are read at a position that all threads share
 
-    def __getstate__(self) -> dict[str, object]:
-        # For worker processes, which open archives of their own.
-        return {**self.__dict__, "_archives": ArchiveReader(), "_lock": None}
-
-    def __setstate__(self, state: dict[str, object]) -> None:
-        vars(self).update(state)
-        self._lock = Lock()
+    def __reduce__(
+        self,
+    ) -> tuple[type["PictureStudy"], tuple[str, NDArray[np.int64], tuple[PictureSource, ...]]]:
+        # A worker process opens archives of its own.
+        return type(self), (self.id, np.array(self.numbers), self._sources)
 
     def picture_bytes(self, row: int) -> bytes:
         """The file of one frame as it is stored."""
