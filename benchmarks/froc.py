@@ -25,6 +25,7 @@ from enteron.folders.shown import representative_frames
 from enteron.labels import FINDINGS
 from enteron.metrics.evaluation import StudyBootstrap
 from enteron.metrics.froc import FALSE_EVENT_RATES
+from enteron.metrics.intervals import Estimate
 from enteron.metrics.lesion_evaluation import LesionEvaluation, ShownStudy, evaluate_lesions
 from enteron.metrics.lesions import Recording
 from enteron.priors import Priors
@@ -37,9 +38,11 @@ PROMISED = 0.5
 def main() -> None:
     arguments = parse_arguments()
     results: dict[str, list[LesionEvaluation]] = {}
+    origin = ""
     for seed in range(arguments.seeds):
         begin = time.perf_counter()
         drawn = simulated_studies(arguments.studies, seed, arguments.level)
+        origin = drawn.origin
         fitting, read = drawn.studies[0::2], drawn.studies[1::2]
         truths = drawn.truths[1::2]
         priors = priors_of(fitting)
@@ -52,8 +55,8 @@ def main() -> None:
         results.setdefault("clinical, promised", []).append(judged(truths, read, events))
         results.setdefault("oracle", []).append(judged(truths, read, oracle(read, priors)))
         print(f"seed {seed}: {time.perf_counter() - begin:.0f} s", file=sys.stderr, flush=True)
-    print(f"{arguments.studies} label sequences: {drawn.origin}; scores of level ", end="")  # pyright: ignore[reportPossiblyUnboundVariable]
-    print(f"'{arguments.level}', {arguments.seeds} seeds; {len(truths)} studies evaluated")  # pyright: ignore[reportPossiblyUnboundVariable]
+    print(f"{arguments.studies} label sequences: {origin}; scores of level ", end="")
+    print(f"'{arguments.level}', {arguments.seeds} seeds; every other study evaluated")
     show(results)
 
 
@@ -85,6 +88,10 @@ def judged(
     return evaluate_lesions(truths, shown, StudyBootstrap(len(truths)))
 
 
+def mean(estimates: list[Estimate]) -> float:
+    return float(np.mean([estimate.value or 0.0 for estimate in estimates]))
+
+
 def show(results: dict[str, list[LesionEvaluation]]) -> None:
     result = table(
         "Share of lesions found, at most so many false events a study (mean over seeds)",
@@ -98,10 +105,10 @@ def show(results: dict[str, list[LesionEvaluation]]) -> None:
             for rate in RATES
         ]
         overall = [e.shown.overall for e in evaluations]
-        recall = np.mean([figures.recall.value for figures in overall])  # pyright: ignore[reportArgumentType, reportCallIssue]
+        recall = mean([figures.recall for figures in overall])
         interval = overall[0].recall.interval or (np.nan, np.nan)
-        false = np.mean([figures.false_per_study.value for figures in overall])  # pyright: ignore[reportArgumentType, reportCallIssue]
-        flagged = np.mean([e.shown.flagged_share.value for e in evaluations])  # pyright: ignore[reportArgumentType, reportCallIssue]
+        false = mean([figures.false_per_study for figures in overall])
+        flagged = mean([e.shown.flagged_share for e in evaluations])
         spread = f"[{interval[0]:.3f}, {interval[1]:.3f}]"
         result.add_row(
             name, *cells, f"{recall:.3f} {spread}", f"{false:.1f}", f"{100 * flagged:.1f} %"

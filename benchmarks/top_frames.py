@@ -39,14 +39,16 @@ def main() -> None:
     arguments = parse_arguments()
     rows: dict[str, list[np.ndarray]] = {}  # by list: (studies, N, 2) found and lesions, per seed
     grids: list[np.ndarray] = []
+    origin = ""
     for seed in range(arguments.seeds):
         print(f"seed {seed}", file=sys.stderr, flush=True)
         drawn = simulated_studies(arguments.studies, seed, arguments.level)
+        origin = drawn.origin
         case = Case(drawn.studies, drawn.truths)
         grids.append(case.grid())
         for name, counts in case.rows():
             rows.setdefault(name, []).append(counts)
-    print(f"{arguments.studies} label sequences: {drawn.origin}; scores of level ", end="")  # pyright: ignore[reportPossiblyUnboundVariable]
+    print(f"{arguments.studies} label sequences: {origin}; scores of level ", end="")
     print(f"'{arguments.level}', {arguments.seeds} seeds")
     show_grid(np.mean(grids, axis=0))
     show(rows)

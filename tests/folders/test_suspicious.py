@@ -34,25 +34,18 @@ def study(seed: int = 0, rows: int = 800, times: bool = True) -> Scores:
     return Scores("7", FrameAxis(5 * np.arange(rows)), values, seconds)
 
 
-def embeddings(rows: int, shift: float, seed: int, encoder: str = "abc"):
-    """As a store gives them, for as much of it as is used."""
-    rng = np.random.default_rng(seed)
-    features = rng.normal(size=(rows, 2, 64)) + 2 + shift * np.sin(np.arange(64))
-    return SimpleNamespace(
-        key=SimpleNamespace(backbone=encoder),
-        frames=5 * np.arange(rows),
-        readable=np.arange(rows),
-        features=features,
-        view=lambda name: ["flipped", "plain"].index(name),
-        __len__=lambda: rows,
-    )
-
-
 class Store:
-    """`embeddings` with a length."""
+    """Embeddings as a store gives them, for as much of it as is used."""
 
-    def __init__(self, *arguments, **named):
-        self.__dict__.update(vars(embeddings(*arguments, **named)))
+    def __init__(self, rows: int, shift: float, seed: int, encoder: str = "abc"):
+        rng = np.random.default_rng(seed)
+        self.key = SimpleNamespace(backbone=encoder)
+        self.frames = 5 * np.arange(rows)
+        self.readable = np.arange(rows)
+        self.features = rng.normal(size=(rows, 2, 64)) + 2 + shift * np.sin(np.arange(64))
+
+    def view(self, name: str) -> int:
+        return ["flipped", "plain"].index(name)
 
     def __len__(self):
         return len(self.frames)  # pyright: ignore[reportAttributeAccessIssue]

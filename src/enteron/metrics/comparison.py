@@ -77,12 +77,12 @@ def compare(a: Judged, b: Judged) -> list[Difference]:
         *,
         higher: bool = True,
     ) -> Difference:
-        value_a, value_b = (
-            float(top.sum() / bottom.sum()) if bottom.sum() else None
-            for top, bottom in (first, second)
-        )
+        def value(above: NDArray[np.generic], below: NDArray[np.generic]) -> float | None:
+            total = float(below.sum(dtype=np.float64))
+            return float(above.sum(dtype=np.float64)) / total if total else None
+
         interval = bootstrap.ratio_difference(*first, *second)
-        return Difference(name, value_a, value_b, interval, higher)
+        return Difference(name, value(*first), value(*second), interval, higher)
 
     def found(side: Judged) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         counts = side.lesions.detection.counts(EVERYTHING)
