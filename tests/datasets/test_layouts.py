@@ -511,9 +511,11 @@ def test_pictures_in_archives_can_be_read_by_worker_processes(tmp_path):
     import pickle
 
     study = open_dataset(official(tmp_path, ".tar")).studies[VIDEO].open()
-    assert number_of(study.frame(7).image) == 7  # an archive is open now
+    image = study.frame(7).image  # an archive is open now
+    assert image is not None
+    assert number_of(image) == 7
     other = pickle.loads(pickle.dumps(study))
     assert (other.id, other.numbers.tolist()) == (VIDEO, [7, 20])
     assert number_of(other.frame(20).image) == 20
     study.close()
-    assert study.file_stamps()[:, 0].min() > 0
+    other.close()

@@ -48,13 +48,12 @@ class Store:
         return ["flipped", "plain"].index(name)
 
     def __len__(self):
-        return len(self.frames)  # pyright: ignore[reportAttributeAccessIssue]
+        return len(self.frames)
 
 
 def guarantee(**changes) -> Guarantee:
     points = tuple(
-        tuple(study_signature(Store(300, 0.0, seed).features[:, 1]).tolist())  # pyright: ignore[reportAttributeAccessIssue]
-        for seed in range(25)
+        tuple(study_signature(Store(300, 0.0, seed).features[:, 1]).tolist()) for seed in range(25)
     )
     fields = {
         "alpha": 0.1,

@@ -103,7 +103,7 @@ def _open_uncompressed(path: Path) -> IO[bytes]:
     with path.open("rb") as file:
         signature = file.read(6)
     if signature.startswith(b"\x1f\x8b"):
-        return gzip.open(path, "rb")
+        return gzip.open(path, "rb")  # pyright: ignore[reportReturnType]
     if signature.startswith(b"BZh"):
         return bz2.open(path, "rb")
     if signature.startswith(b"\xfd7zXZ"):
