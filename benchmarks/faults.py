@@ -29,7 +29,7 @@ def main() -> None:
     chosen = [each for each in CASES if _is_chosen(each, arguments.only)]
     start = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="enteron-faults-") as folder:
-        data = Path(folder) / "data" if arguments.data is None else arguments.data
+        data = Path(folder) / "data" if arguments.data is None else arguments.data.resolve()
         prepare(data)
         made = time.perf_counter() - start
         outcomes = [(each, _run(each, data)) for each in chosen]

@@ -112,6 +112,12 @@ def test_evaluate_takes_a_folder_of_labels_in_either_unit(enteron, files, tmp_pa
     assert "index or frame?" in mixed.stdout
 
 
+def test_evaluate_names_a_truth_that_is_a_pipe(enteron, tmp_path):
+    os.mkfifo(tmp_path / "t.json")
+    done = enteron("evaluate", "t.json", "t.json", code=1)
+    assert "t.json cannot be read (it is a pipe, not a regular file)" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("truth", "prediction", "said"),
     [

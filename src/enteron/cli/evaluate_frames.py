@@ -17,9 +17,7 @@ if TYPE_CHECKING:
 
 def is_frame_truth(truth: Path) -> bool:
     """Whether the truth labels single frames: any labelled dataset but Galar."""
-    if truth.is_file() and truth.suffix.lower() != ".csv":
-        return False
-    if not truth.exists():
+    if not truth.is_dir() and not (truth.is_file() and truth.suffix.lower() == ".csv"):
         return False
     from enteron.datasets.layouts import find_layout
 
