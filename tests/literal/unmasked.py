@@ -16,9 +16,10 @@ def asymmetric_focal(
     margin: float = 0.05,
 ) -> torch.Tensor:
     shifted = (torch.sigmoid(logits) - margin).clamp(min=0)
-    positive = torch.sigmoid(-logits) ** gamma_positive * functional.logsigmoid(logits)
-    negative = shifted**gamma_negative * torch.log1p(-shifted)
-    return -(targets * positive + (1 - targets) * negative).mean()
+    error = targets * torch.sigmoid(-logits) + (1 - targets) * shifted
+    exponent = targets * gamma_positive + (1 - targets) * gamma_negative
+    cross_entropy = targets * functional.logsigmoid(logits) + (1 - targets) * torch.log1p(-shifted)
+    return (-(error.clamp(min=1e-12) ** exponent) * cross_entropy).mean()
 
 
 def contrastive(logits: torch.Tensor, targets: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:

@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from enteron.model.options import ModelOptions
 from enteron.training.losses import (
@@ -15,7 +17,7 @@ from enteron.training.losses import (
     smooth_labels,
     total_loss,
 )
-from enteron.training.options import LossOptions
+from enteron.training.options import LossOptions, SoftTargets
 from tests.literal import equations
 
 
@@ -54,6 +56,13 @@ CASES = {
     "focal, soft labels": (
         lambda z: asymmetric_focal(z, smooth_labels(labels(6, 4), 0.05)),
         lambda z: equations.focal(
+            z, labels(6, 4).numpy() * 0.95 + (1 - labels(6, 4).numpy()) * 0.05
+        ),
+        drawn(6, 4),
+    ),
+    "focal, soft labels, separate terms": (
+        lambda z: asymmetric_focal(z, smooth_labels(labels(6, 4), 0.05), soft_targets="separate"),
+        lambda z: equations.separate_focal(
             z, labels(6, 4).numpy() * 0.95 + (1 - labels(6, 4).numpy()) * 0.05
         ),
         drawn(6, 4),
@@ -142,6 +151,51 @@ def test_easy_negatives_below_the_margin_cost_nothing():
     assert asymmetric_focal(harder, torch.zeros(1, 1)).item() > 0
 
 
+def best_probability(target: float, form: SoftTargets) -> float:
+    """Where the loss of one smoothed label is smallest, by search over probabilities."""
+    probabilities = torch.linspace(0.0005, 0.9995, 1999, dtype=torch.float64)
+    soft = smooth_labels(torch.tensor(target, dtype=torch.float64), 0.05)
+    losses = [
+        asymmetric_focal(torch.logit(p), soft, soft_targets=form).item() for p in probabilities
+    ]
+    return float(probabilities[int(np.argmin(losses))])
+
+
+def test_smoothed_negatives_are_pulled_to_the_margin_and_positives_to_one():
+    """With two separately focused terms a smoothed negative would be pulled to .42."""
+    assert best_probability(0.0, "joint") == pytest.approx(0.05, abs=0.001)
+    assert best_probability(1.0, "joint") == pytest.approx(1.0, abs=0.001)
+    assert best_probability(0.0, "separate") == pytest.approx(0.42, abs=0.01)
+
+
+@given(
+    st.lists(st.tuples(st.floats(-30, 30), st.booleans()), min_size=1, max_size=8),
+    st.floats(0, 3), st.floats(0, 6), st.floats(0, 0.3),
+)  # fmt: skip
+def test_both_forms_agree_on_hard_labels(cells, gamma_positive, gamma_negative, margin):
+    logits = torch.tensor([z for z, _ in cells], dtype=torch.float64)
+    targets = torch.tensor([float(y) for _, y in cells], dtype=torch.float64)
+    joint, separate = (
+        asymmetric_focal(
+            logits, targets, soft_targets=form, gamma_positive=gamma_positive,
+            gamma_negative=gamma_negative, margin=margin,
+        ).item()
+        for form in ("joint", "separate")
+    )  # fmt: skip
+    assert joint == pytest.approx(separate, rel=1e-9, abs=1e-9)
+
+
+@pytest.mark.parametrize("gamma", [0.0, 0.5, 1.0])
+def test_soft_targets_have_finite_gradients_everywhere(gamma):
+    logits = torch.tensor([-200.0, -5.0, 0.0, 5.0, 200.0], requires_grad=True)
+    for value in (0.0, 0.05, 0.5, 0.95, 1.0):
+        loss = asymmetric_focal(
+            logits, torch.full((5,), value), gamma_positive=gamma, gamma_negative=gamma
+        )
+        (gradient,) = torch.autograd.grad(loss, logits)
+        assert torch.isfinite(gradient).all()
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_is_computed_in_single(dtype):
     extreme = torch.tensor([[-60.0, 60.0, -9.5, 9.5]], dtype=dtype)
@@ -207,5 +261,6 @@ def test_default_weights_are_the_papers():
         "gamma_negative": 4.0,
         "margin": 0.05,
         "smoothing": 0.05,
+        "soft_targets": "joint",
     }
     assert ModelOptions().dropout == 0.4

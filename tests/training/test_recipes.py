@@ -26,6 +26,7 @@ def test_paper_is_the_papers():
             "gamma_negative": 4.0,
             "margin": 0.05,
             "smoothing": 0.05,
+            "soft_targets": "joint",
         },
         "optimiser": {
             "backbone_rate": 9e-5,

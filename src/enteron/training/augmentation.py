@@ -209,14 +209,13 @@ class Augmentation:
 
 
 def mixup_weight(alpha: float, *counters: int) -> float:
-    """Lambda of one batch, max(B, 1 - B) with B from Beta(alpha, alpha) (decision 13).
+    """Lambda of one batch, max(B, 0.5) with B from Beta(alpha, alpha) (decision 13).
 
     1 for alpha 0. The counters (seed, epoch, batch) determine the draw.
     """
     if alpha == 0:
         return 1.0
-    drawn = generator(*counters, "mixup").beta(alpha, alpha)
-    return float(max(drawn, 1 - drawn))
+    return max(float(generator(*counters, "mixup").beta(alpha, alpha)), 0.5)
 
 
 def mixup(

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 import torch
 from torch.nn import functional
 
-from enteron.training.options import LossOptions
+from enteron.training.options import LossOptions, SoftTargets
 
 LARGEST_WEIGHT = 50.0
 _PAPER = LossOptions()
+_SMALLEST_ERROR = 1e-12
 
 
 @dataclass(frozen=True)
@@ -41,19 +42,30 @@ def asymmetric_focal(
     gamma_positive: float = _PAPER.gamma_positive,
     gamma_negative: float = _PAPER.gamma_negative,
     margin: float = _PAPER.margin,
+    soft_targets: SoftTargets = _PAPER.soft_targets,
 ) -> torch.Tensor:
     """Asymmetric focal loss, mean over the known labels (paper, section 2.5; decision 10).
 
-    With p = sigmoid(logit) and q = max(p - margin, 0):
-    -y (1 - p)^gamma+ log(p) - (1 - y) q^gamma- log(1 - q). Soft targets weight the two terms.
+    With p = sigmoid(logit) and q = max(p - margin, 0), for hard labels:
+    -y (1 - p)^gamma+ log(p) - (1 - y) q^gamma- log(1 - q). For soft targets (decision 12) `joint`
+    has one weight, (y (1 - p) + (1 - y) q)^(y gamma+ + (1 - y) gamma-), on the cross-entropy
+    y log(p) + (1 - y) log(1 - q); `separate` weights the two terms by y and 1 - y.
     """
     logits = _at_least_float32(logits)
     targets = targets.to(logits.dtype)
     shifted = (torch.sigmoid(logits) - margin).clamp(min=0)
     # logsigmoid stays finite where log(sigmoid) would be minus infinity.
-    positive = torch.sigmoid(-logits) ** gamma_positive * functional.logsigmoid(logits)
-    negative = shifted**gamma_negative * torch.log1p(-shifted)
-    losses = -(targets * positive + (1 - targets) * negative)
+    log_positive, log_negative = functional.logsigmoid(logits), torch.log1p(-shifted)
+    if soft_targets == "joint":
+        error = targets * torch.sigmoid(-logits) + (1 - targets) * shifted
+        exponent = targets * gamma_positive + (1 - targets) * gamma_negative
+        # Exponents below 1 have no finite gradient at 0.
+        weight = error.clamp(min=_SMALLEST_ERROR) ** exponent
+        losses = -weight * (targets * log_positive + (1 - targets) * log_negative)
+    else:
+        positive = torch.sigmoid(-logits) ** gamma_positive * log_positive
+        negative = shifted**gamma_negative * log_negative
+        losses = -(targets * positive + (1 - targets) * negative)
     return losses.mean() if known is None else (losses * _known_weights(known, losses)).mean()
 
 
@@ -142,6 +154,7 @@ def total_loss(
         gamma_positive=options.gamma_positive,
         gamma_negative=options.gamma_negative,
         margin=options.margin,
+        soft_targets=options.soft_targets,
     )
     zero = classification.new_zeros(())
     contrast = (

@@ -14,6 +14,7 @@ from enteron.model.options import ModelOptions
 from enteron.options import Options, make_options, read_toml
 
 Regime = Literal["full", "frozen"]
+SoftTargets = Literal["joint", "separate"]
 Precision = Literal["fp32", "bf16", "fp16"]
 
 
@@ -113,6 +114,10 @@ class LossOptions(Options):
     """Negatives below this probability have no loss."""
     smoothing: float = Field(default=0.05, ge=0, lt=0.5)
     """Label smoothing, in the classification loss only (decision 12)."""
+    soft_targets: SoftTargets = "joint"
+    """The focusing weight of targets between 0 and 1 (smoothing, mixup). `joint`: one weight, as in
+    the reference implementation of the asymmetric loss; `separate`: one for each term, whose
+    minimum for a smoothed negative lies at a probability of .42 (decision 12)."""
 
 
 class OptimiserOptions(Options):
