@@ -3,8 +3,8 @@
 By default: the 60 label sequences with simulated scores. Temperature and biases of frames come from
 scores of another seed. Then the same with other scores in the half that is read, as of a device
 that the promise was not fitted on: of another quality, or with all log-odds lower. With
-`-- --readings ROOT --truth ROOT`: studies that a model has read; `--shifted WORD` puts all studies
-whose id holds WORD into the half that is read.
+`-- --readings ROOT --truth ROOT`: studies that a model has read; `--shifted ROOT --shifted-truth
+ROOT` are readings of another device, on which the same promises are tried.
 """
 
 import argparse
@@ -14,18 +14,16 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks._labelled_readings import read_labelled
 from benchmarks._simulated_lesions import simulated_studies
 from enteron.calibration import Calibration, logit, sigmoid
 from enteron.cli.console import console, table
-from enteron.datasets.submission import read_truth
 from enteron.errors import EnteronError
-from enteron.fitting.frames import LabelledStudy, fit_calibration, label_rows
+from enteron.fitting.frames import LabelledStudy, fit_calibration
 from enteron.fitting.guarantee import ListedStudy, list_study, promise_recall
-from enteron.folders.reading import SCORES, load_reading
 from enteron.labels import FINDINGS
 from enteron.metrics.lesions import ReadingSpeed
 from enteron.priors import load_priors
-from enteron.types import Unit
 
 ALPHAS = (0.1, 0.2, 0.5)
 PRIORS = load_priors()
@@ -82,7 +80,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--lower", type=float, default=2.0, help="log-odds")
     parser.add_argument("--readings", type=Path, help="a folder of readings")
     parser.add_argument("--truth", type=Path, help="their truth")
-    parser.add_argument("--shifted", default="", help="studies of another device, by their id")
+    parser.add_argument("--shifted", type=Path, help="readings of another device")
+    parser.add_argument("--shifted-truth", type=Path, help="their truth")
     return parser.parse_args()
 
 
@@ -165,30 +164,29 @@ def show(title: str, results: dict[float, Result]) -> None:
 
 def read_studies(arguments: argparse.Namespace) -> None:
     """Studies that a model has read, with the truth beside them."""
-    if arguments.truth is None:
-        raise EnteronError("readings need a truth", "give it with --truth")
-    truths = {truth.study: truth for truth in read_truth(arguments.truth, Unit.FRAME)}
-    lists: list[ListedStudy] = []
-    for folder in sorted(p for p in arguments.readings.iterdir() if (p / SCORES).is_file()):
-        reading = load_reading(folder)
-        scores = reading.scores
-        frames = reading.run.frame_calibration
-        calibration = Calibration() if frames is None else Calibration(likelihood=frames)
-        study = LabelledStudy(scores, label_rows(scores, truths[reading.study]))
-        lists.append(list_study(study, calibration, PRIORS))
-    with_lesions = sum(bool(study.detected_at.size) for study in lists)
-    print(f"{len(lists)} readings, {with_lesions} of them with lesions")
-    other = [study for study in lists if arguments.shifted and arguments.shifted in study.study]
-    same = [study for study in lists if study not in other]
+    same = listed_readings(arguments.readings, arguments.truth)
     show("random halvings", halvings(same, same, arguments.halvings))
-    if other:
-        results = {alpha: Result() for alpha in ALPHAS}
+    if arguments.shifted is None:
+        return
+    other = listed_readings(arguments.shifted, arguments.shifted_truth)
+    results = {alpha: Result() for alpha in ALPHAS}
+    rng = np.random.default_rng(0)
+    for _ in range(arguments.halvings):  # promises of random halves, kept or not on another device
+        order = rng.permutation(len(same))[: len(same) // 2]
         for alpha, result in results.items():
-            rng = np.random.default_rng(0)
-            for _ in range(arguments.halvings):  # the same resampled promise, another device
-                order = rng.permutation(len(same))[: max(1, len(same) // 2)]
-                judge(alpha, [same[i] for i in order], other, result)
-        show(f"promised without '{arguments.shifted}', read on it", results)
+            judge(alpha, [same[i] for i in order], other, result)
+    show("the same promises on the other device", results)
+
+
+def listed_readings(root: Path, truth: Path | None) -> list[ListedStudy]:
+    """The ranked frames of readings, with the calibration that they were decoded with."""
+    lists = [
+        list_study(study.labelled, study.calibration, PRIORS)
+        for study in read_labelled(root, truth)
+    ]
+    with_lesions = sum(bool(study.detected_at.size) for study in lists)
+    print(f"{len(lists)} readings in {root.name}, {with_lesions} of them with lesions")
+    return lists
 
 
 if __name__ == "__main__":
