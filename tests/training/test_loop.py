@@ -102,8 +102,7 @@ def test_a_step_by_hand():
             out.contrastive,
             targets,
             positive_weight=weight,
-            anatomy=network.head.anatomy.weight,
-            hidden=network.head.pathology.hidden.weight,
+            orthogonal=network.orthogonal_weights,
             prototypes=network.prototypes.directions,
             smoothing=0.05,
         )

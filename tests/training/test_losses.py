@@ -106,8 +106,7 @@ def test_total_is_the_weighted_sum_of_its_parts():
         contrast,
         truth,
         positive_weight=WEIGHTS,
-        anatomy=anatomy,
-        hidden=hidden,
+        orthogonal=(anatomy, hidden),
         prototypes=prototypes,
         smoothing=0.05,
     )
@@ -131,8 +130,7 @@ def test_paths_that_do_not_exist_add_nothing():
         None,
         labels(6, 4),
         positive_weight=WEIGHTS,
-        anatomy=drawn(3, 6),
-        hidden=drawn(5, 9),
+        orthogonal=(drawn(3, 6), drawn(5, 9)),
         prototypes=None,
         options=LossOptions(orthogonality=0),
     )
@@ -217,10 +215,29 @@ def test_extreme_logits_have_finite_gradients():
         assert torch.isfinite(gradient).all()
 
 
+def test_weights_of_rare_positives_in_the_classification_loss():
+    """The prior submission's objective: soft targets share the weight of their positive part."""
+    logits, truth = drawn(6, 4), labels(6, 4)
+    soft = smooth_labels(truth, 0.05)
+    expected = 0.0
+    for i, j in np.ndindex(6, 4):
+        cell = equations.focal(logits[i : i + 1, j].numpy(), soft[i : i + 1, j].numpy())
+        y = float(soft[i, j])
+        expected += cell * (y * float(WEIGHTS[j]) + 1 - y)
+    loss = asymmetric_focal(logits, soft, None, WEIGHTS)
+    assert loss.item() == pytest.approx(expected / 24, rel=1e-9)
+    total = total_loss(
+        logits, None, truth, positive_weight=WEIGHTS, orthogonal=None, prototypes=None,
+        smoothing=0.05, options=LossOptions(weighted_classification=True),
+    )  # fmt: skip
+    assert total.total.item() == loss.item()
+
+
 def test_positive_weights():
     # of 1000 samples: 1:1, 1:3, rarer than 1:50, more than half, all, none
     counts = torch.tensor([500, 250, 5, 800, 1000, 0])
     assert positive_weights(counts, 1000).tolist() == [1.0, 3.0, 50.0, 1.0, 1.0, 50.0]
+    assert positive_weights(counts, 1000, 100.0).tolist() == [1.0, 3.0, 100.0, 1.0, 1.0, 100.0]
 
 
 def test_orthogonality_ignores_the_other_columns_and_is_smooth_at_zero():
@@ -260,6 +277,8 @@ def test_default_weights_are_the_papers():
         "gamma_positive": 1.0,
         "gamma_negative": 4.0,
         "margin": 0.05,
+        "largest_weight": 50.0,
+        "weighted_classification": False,
         "smoothing": 0.05,
         "soft_targets": "joint",
     }

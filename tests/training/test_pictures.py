@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from enteron.errors import StudyError
+from enteron.folders.model import load_model, save_model
 from enteron.model.network import start_network
 from enteron.model.options import ModelOptions
 from enteron.model.preprocessing import Preprocessing
@@ -12,7 +13,7 @@ from enteron.study import open_study
 from enteron.training.augmentation import Augmentation
 from enteron.training.batches import Draw
 from enteron.training.loop import TrainingLoop
-from enteron.training.options import AugmentationOptions, TrainingOptions
+from enteron.training.options import AugmentationOptions, TrainingOptions, recipe
 from enteron.training.pictures import ClipOptions, ClipSource
 from enteron.training.sampling import Samples, StudySamples
 from enteron.types import FrameLabels
@@ -148,3 +149,28 @@ def test_full_fine_tuning_of_vit_tiny_end_to_end(tmp_path):
     assert result.unreadable >= 1
     assert np.isfinite(result.validation.scores).all()
     assert len(result.validation.samples) == 17  # three clips hold the unreadable frame
+
+
+def test_the_prior_submission_trains_and_is_stored(tmp_path):
+    """Its text features stay as they started; its weights survive the model folder."""
+    write_frames(tmp_path / "7", range(12), size=SIZE)
+    changes = {"epochs": 1, "batch": 4, "sampler": {"samples": 8}, "workers": 0}
+    options = recipe("prior", model={"backbone": "vit-tiny"}, **changes)
+    preprocessing = Preprocessing()
+    study = open_study(tmp_path / "7")
+    samples = Samples([StudySamples("7", study.numbers, np.arange(12), complete(12))])
+    clips = ClipOptions(options.model.frames, 1, preprocessing, None)
+    source = ClipSource(samples, [study], clips, 0)
+    network = start_network(options.model, seed=1)
+    before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
+    result = TrainingLoop(network, source, source, options).run()
+    after = result.network.state_dict()
+    assert torch.equal(after["contrast.features"], before["contrast.features"])
+    for name in ("head.out.weight", "contrast.log_scale", "backbone.trunk.blocks.0.attn.strength"):
+        assert not torch.equal(after[name], before[name]), name
+    save_model(tmp_path / "model", result.network)
+    loaded, _ = load_model(tmp_path / "model")
+    clip = torch.rand(2, 1, 3, 224, 224)
+    with torch.inference_mode():
+        expected = result.network.eval()(clip).logits
+        assert torch.equal(loaded.eval()(clip).logits, expected)

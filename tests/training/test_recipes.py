@@ -25,6 +25,8 @@ def test_paper_is_the_papers():
             "gamma_positive": 1.0,
             "gamma_negative": 4.0,
             "margin": 0.05,
+            "largest_weight": 50.0,
+            "weighted_classification": False,
             "smoothing": 0.05,
             "soft_targets": "joint",
         },
@@ -64,8 +66,18 @@ def test_lite_trains_a_head():
     assert (options.regime, options.model.backbone) == ("frozen", "lite")
 
 
+def test_prior_is_the_earlier_submission():
+    """Decision 32; everything else is `paper`."""
+    options, paper = recipe("prior"), recipe("paper")
+    model, losses = options.model, options.losses
+    assert (model.differential, model.head, model.text) == (True, "linear", "fixed")
+    assert (model.frames, model.local_differencing, model.prototypes) == (1, False, False)
+    assert (losses.largest_weight, losses.weighted_classification) == (100.0, True)
+    assert options.model_copy(update={"model": paper.model, "losses": paper.losses}) == paper
+
+
 def test_there_is_one_copy():
-    for name in ("paper", "lite"):
+    for name in ("paper", "lite", "prior"):
         packaged = files("enteron") / "recipes" / f"{name}.toml"
         assert (ROOT / "recipes" / f"{name}.toml").samefile(str(packaged))
 

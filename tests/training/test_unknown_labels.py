@@ -79,12 +79,12 @@ def test_training_on_complete_labels_gives_the_bits_of_the_unmasked_objective(mo
     options = small_options()
     ours = small_loop(options).run()
 
-    def unmasked_loss(logits, contrastive, targets, known, *, positive_weight, anatomy, hidden,
+    def unmasked_loss(logits, contrastive, targets, known, *, positive_weight, orthogonal,
                       prototypes, smoothing, options):  # fmt: skip
         assert known.all()
         classification = unmasked.asymmetric_focal(logits, smooth_labels(targets, smoothing))
         contrast = unmasked.contrastive(contrastive, targets, positive_weight)
-        overlap, separation = orthogonality(anatomy, hidden), angular_separation(prototypes)
+        overlap, separation = orthogonality(*orthogonal), angular_separation(prototypes)
         return Losses(
             data=options.classification * classification + options.contrastive * contrast,
             structure=options.orthogonality * overlap + options.angular * separation,
@@ -99,7 +99,7 @@ def test_training_on_complete_labels_gives_the_bits_of_the_unmasked_objective(mo
         torch.from_numpy(train.samples.counts), len(train.samples)
     )
     monkeypatch.setattr(learner_module, "total_loss", unmasked_loss)
-    monkeypatch.setattr(loop_module, "positive_weights", lambda positives, samples: plain_weights)
+    monkeypatch.setattr(loop_module, "positive_weights", lambda *counts: plain_weights)
     monkeypatch.setattr(
         loop_module,
         "mixup",
@@ -160,8 +160,7 @@ def test_a_batch_without_known_labels_has_no_gradient():
         targets,
         nothing,
         positive_weight=WEIGHTS,
-        anatomy=torch.eye(8),
-        hidden=torch.eye(8),
+        orthogonal=(torch.eye(8), torch.eye(8)),
         prototypes=directions,
         smoothing=0.05,
     )

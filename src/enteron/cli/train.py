@@ -16,6 +16,7 @@ class Preset(StrEnum):
 
     PAPER = "paper"
     LITE = "lite"
+    PRIOR = "prior"
 
 
 def train(
@@ -37,7 +38,8 @@ def train(
         Preset | None,
         typer.Option(
             help="paper: trains all of BiomedCLIP, needs a GPU; lite: trains a head on features of "
-            "a small encoder, minutes on a CPU (default: paper with a GPU, else lite)."
+            "a small encoder, minutes on a CPU; prior: the authors' earlier submission, needs a "
+            "GPU (default: paper with a GPU, else lite)."
         ),
     ] = None,
     config: Annotated[

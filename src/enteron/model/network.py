@@ -159,6 +159,19 @@ class AnatomyContextHead(nn.Module):
         return torch.cat((anatomy, self.pathology(features, temporal.delta, anatomy)), dim=1)
 
 
+class LinearHead(nn.Module):
+    """One linear layer of 17 outputs on f_curr: the prior submission's head (decision 32)."""
+
+    def __init__(self, dropout: float) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(dropout)
+        self.out = nn.Linear(FEATURES, len(LABELS))
+
+    def forward(self, temporal: TemporalFeatures) -> torch.Tensor:
+        """Logits (n, 17), columns in the order of LABELS."""
+        return self.out(self.dropout(temporal.current))
+
+
 # ---- equation 4: prototypes
 
 PROTOTYPE_WEIGHT = 0.3
@@ -194,8 +207,11 @@ TEXT_SCALE_MAX = 100.0
 class TextContrast(nn.Module):
     """z_con = f_curr / |f_curr| T' exp(tau) (paper, eq. 5; decision 9)."""
 
-    def __init__(self, start: torch.Tensor | None = None) -> None:
-        """`start` (17, 512) comes from a text tower; without it, T starts at random directions."""
+    def __init__(self, start: torch.Tensor | None = None, *, fixed: bool = False) -> None:
+        """`start` (17, 512) comes from a text tower; without it, T starts at random directions.
+
+        `fixed`: T stays as it starts, and only its scale is trained.
+        """
         super().__init__()
         shape = (len(LABELS), FEATURES)
         if start is None:
@@ -205,7 +221,8 @@ class TextContrast(nn.Module):
                 f"text features have shape {tuple(start.shape)}, not {shape}",
                 "give one embedding of 512 numbers per label, in the order of the labels",
             )
-        self.features = nn.Parameter(normalize(start.detach().clone(), dim=1))  # T
+        directions = normalize(start.detach().clone(), dim=1)
+        self.features = nn.Parameter(directions, requires_grad=not fixed)  # T
         self.log_scale = nn.Parameter(torch.tensor(math.log(TEXT_SCALE_START)))  # tau
 
     @property
@@ -239,11 +256,15 @@ class Network(nn.Module):
         self.options = options
         self.backbone = backbone
         self.differencing = LocalDifferencing() if options.local_differencing else nn.Identity()
-        self.head = AnatomyContextHead(
-            options.dropout, options.biases, options.anatomy_conditioning
+        self.head: AnatomyContextHead | LinearHead = (
+            LinearHead(options.dropout)
+            if options.head == "linear"
+            else AnatomyContextHead(options.dropout, options.biases, options.anatomy_conditioning)
         )
         self.prototypes = Prototypes() if options.prototypes else None
-        self.contrast = TextContrast(text) if options.contrastive else None
+        self.contrast = (
+            TextContrast(text, fixed=options.text == "fixed") if options.contrastive else None
+        )
 
     def forward(self, clips: torch.Tensor) -> Outputs:
         """Clips of images (n, frames, 3, size, size) or windows of embeddings (n, frames, 512)."""
@@ -285,6 +306,13 @@ class Network(nn.Module):
     def backbone_parameters(self) -> Iterator[nn.Parameter]:
         """The image trunk and its projection (decision 18)."""
         return self.backbone.parameters()
+
+    @property
+    def orthogonal_weights(self) -> tuple[torch.Tensor, torch.Tensor] | None:
+        """W_anat and W_p1, whose overlap the objective keeps small; None for a linear head."""
+        if isinstance(self.head, LinearHead):
+            return None
+        return self.head.anatomy.weight, self.head.pathology.hidden.weight
 
     def head_parameters(self) -> Iterator[nn.Parameter]:
         """Everything after the backbone (decision 18)."""

@@ -87,6 +87,10 @@ class ModelOptions(Options):
     biases: bool = False
     """Whether W1, W2, W_anat, W_p1 and W_p2 carry biases; equations 2 and 3 write none."""
 
+    head: Literal["anatomy-context", "linear"] = "anatomy-context"
+    """What turns features into logits: the paper's Anatomy Context Head, or one linear layer of 17
+    outputs on the current frame, as in the authors' earlier submission (decision 32)."""
+
     local_differencing: bool = True
     """Whether clips pass through Local Differencing Attention (eq. 1)."""
 
@@ -99,12 +103,19 @@ class ModelOptions(Options):
     contrastive: bool = True
     """Whether the contrastive path exists (eq. 5)."""
 
+    text: Literal["learnt", "fixed"] = "learnt"
+    """Whether training changes the text features of the contrastive path."""
+
     @model_validator(mode="after")
     def _agree(self) -> Self:
         if self.backbone != "biomedclip" and (self.bundle is not None or self.download):
             raise ValueError(f"bundle and download belong to biomedclip, not to {self.backbone}")
         if self.bundle is not None and self.download:
             raise ValueError("with a local bundle, download is not needed")
+        if self.head == "linear" and self.anatomy_conditioning:
+            raise ValueError(
+                "a linear head has no anatomy conditioning: set anatomy_conditioning to false"
+            )
         if self.backbone == "lite" and self.differential:
             raise ValueError("lite has no attention, so it cannot be differential")
         return self

@@ -53,15 +53,13 @@ class Learner:
         smoothing: float,
     ) -> Losses:
         """The objective of one batch."""
-        head = network.head
         return total_loss(
             outputs.logits,
             outputs.contrastive,
             targets,
             known,
             positive_weight=self._positive_weight,
-            anatomy=head.anatomy.weight,
-            hidden=head.pathology.hidden.weight,
+            orthogonal=network.orthogonal_weights,
             prototypes=None if network.prototypes is None else network.prototypes.directions,
             smoothing=smoothing,
             options=self.options.losses,

@@ -116,7 +116,9 @@ class TrainingLoop:
         )
         labels = samples.labels
         positive_weight = positive_weights(
-            torch.from_numpy(labels.present_counts), torch.from_numpy(labels.known_counts)
+            torch.from_numpy(labels.present_counts),
+            torch.from_numpy(labels.known_counts),
+            options.losses.largest_weight,
         )
         self.learner = Learner(network, options, positive_weight, self.processes, self.device)
         self.state = TrainingState(

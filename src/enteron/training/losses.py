@@ -7,7 +7,6 @@ from torch.nn import functional
 
 from enteron.training.options import LossOptions, SoftTargets
 
-LARGEST_WEIGHT = 50.0
 _PAPER = LossOptions()
 _SMALLEST_ERROR = 1e-12
 
@@ -38,6 +37,7 @@ def asymmetric_focal(
     logits: torch.Tensor,
     targets: torch.Tensor,
     known: torch.Tensor | None = None,
+    weights: torch.Tensor | None = None,
     *,
     gamma_positive: float = _PAPER.gamma_positive,
     gamma_negative: float = _PAPER.gamma_negative,
@@ -49,7 +49,8 @@ def asymmetric_focal(
     With p = sigmoid(logit) and q = max(p - margin, 0), for hard labels:
     -y (1 - p)^gamma+ log(p) - (1 - y) q^gamma- log(1 - q). For soft targets (decision 12) `joint`
     has one weight, (y (1 - p) + (1 - y) q)^(y gamma+ + (1 - y) gamma-), on the cross-entropy
-    y log(p) + (1 - y) log(1 - q); `separate` weights the two terms by y and 1 - y.
+    y log(p) + (1 - y) log(1 - q); `separate` weights the two terms by y and 1 - y. `weights` (17,)
+    multiply the loss of a positive, as in the prior submission (decision 32).
     """
     logits = _at_least_float32(logits)
     targets = targets.to(logits.dtype)
@@ -66,6 +67,8 @@ def asymmetric_focal(
         positive = torch.sigmoid(-logits) ** gamma_positive * log_positive
         negative = shifted**gamma_negative * log_negative
         losses = -(targets * positive + (1 - targets) * negative)
+    if weights is not None:
+        losses = losses * (targets * weights.to(losses.dtype) + (1 - targets))
     return losses.mean() if known is None else (losses * _known_weights(known, losses)).mean()
 
 
@@ -79,16 +82,20 @@ def _known_weights(known: torch.Tensor, losses: torch.Tensor) -> torch.Tensor:
     return known.to(losses.dtype) * (known.numel() / count)
 
 
-def positive_weights(positives: torch.Tensor, samples: torch.Tensor | int) -> torch.Tensor:
-    """w_c = min(N_neg / N_pos, 50), at least 1, from counts per label (decision 11).
+def positive_weights(
+    positives: torch.Tensor,
+    samples: torch.Tensor | int,
+    largest: float = _PAPER.largest_weight,
+) -> torch.Tensor:
+    """w_c = min(N_neg / N_pos, largest), at least 1, from counts per label (decision 11).
 
     `samples`: those in which the label is known. A label without positives gets the largest
     weight, the limit for few positives.
     """
     positives = positives.to(torch.get_default_dtype())
     ratio = (samples - positives) / positives.clamp(min=1)
-    ratio = torch.where(positives > 0, ratio, torch.full_like(ratio, LARGEST_WEIGHT))
-    return ratio.clamp(1.0, LARGEST_WEIGHT)
+    ratio = torch.where(positives > 0, ratio, torch.full_like(ratio, largest))
+    return ratio.clamp(1.0, largest)
 
 
 def contrastive_loss(
@@ -135,8 +142,7 @@ def total_loss(
     known: torch.Tensor | None = None,
     *,
     positive_weight: torch.Tensor,
-    anatomy: torch.Tensor,
-    hidden: torch.Tensor,
+    orthogonal: tuple[torch.Tensor, torch.Tensor] | None,
     prototypes: torch.Tensor | None,
     smoothing: float = 0.0,
     options: LossOptions = _PAPER,
@@ -145,12 +151,14 @@ def total_loss(
 
     Logits, targets and `known` are (n, 17); labels that are not known have no loss, and None means
     that all are. `smoothing` applies to L_cls only (decision 12): the options'
-    value in training, 0 in validation. A path that the network does not have (None) adds 0.
+    value in training, 0 in validation. `orthogonal` is W_anat and W_p1. A part that the network
+    does not have (None) adds 0.
     """
     classification = asymmetric_focal(
         logits,
         smooth_labels(targets, smoothing),
         known,
+        positive_weight if options.weighted_classification else None,
         gamma_positive=options.gamma_positive,
         gamma_negative=options.gamma_negative,
         margin=options.margin,
@@ -162,7 +170,7 @@ def total_loss(
         if contrastive is None
         else contrastive_loss(contrastive, targets, positive_weight, known)
     )
-    overlap = orthogonality(anatomy, hidden)
+    overlap = zero if orthogonal is None else orthogonality(*orthogonal)
     separation = zero if prototypes is None else angular_separation(prototypes)
     return Losses(
         data=options.classification * classification + options.contrastive * contrast,

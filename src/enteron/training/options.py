@@ -112,6 +112,11 @@ class LossOptions(Options):
     """Focusing exponent of negatives. Both exponents and the margin at 0 give cross-entropy."""
     margin: float = Field(default=0.05, ge=0, lt=1)
     """Negatives below this probability have no loss."""
+    largest_weight: float = Field(default=50.0, ge=1)
+    """Largest weight of a rare label's positives, in the contrastive loss (decision 11)."""
+    weighted_classification: bool = False
+    """Whether positives have these weights in the classification loss too, as in the authors'
+    earlier submission (decision 32)."""
     smoothing: float = Field(default=0.05, ge=0, lt=0.5)
     """Label smoothing, in the classification loss only (decision 12)."""
     soft_targets: SoftTargets = "joint"
@@ -201,7 +206,7 @@ class TrainingOptions(Options):
         return self
 
 
-RecipeName = Literal["paper", "lite"]
+RecipeName = Literal["paper", "lite", "prior"]
 
 
 def recipe(name: RecipeName, changes: Path | None = None, **overrides: Any) -> TrainingOptions:
