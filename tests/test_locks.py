@@ -1,5 +1,6 @@
 """One writer per folder: between processes and threads, and never after the writer is gone."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -162,6 +163,17 @@ def test_the_name_of_the_lock_may_be_taken(tmp_path, kind):
     with refused, folder_lock(lock.parent):
         pass
     assert victim.read_text() == "mine"
+
+
+def test_a_folder_that_may_not_be_written_is_named(tmp_path, monkeypatch):
+    def refuse(path, flags, mode=0o777):
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr("enteron.locks.os.open", refuse)
+    (tmp_path / "out").mkdir()
+    said = r"^'out' cannot be written \(Permission denied\); give an existing folder that you may"
+    with pytest.raises(EnteronError, match=said), folder_lock(tmp_path / "out"):
+        pass
 
 
 def test_what_stands_in_the_file_of_a_lock_is_not_believed(tmp_path):

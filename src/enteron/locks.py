@@ -6,6 +6,7 @@ process. On NFS, Linux asks the server, which excludes other machines too unless
 mounted with `nolock` or `local_lock`; a file system without locks is refused.
 """
 
+import errno
 import fcntl
 import os
 import re
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
 from enteron.errors import EnteronError
+from enteron.files import write_error
 
 LOCK = ".lock"
 """The file in an output folder that is locked; it is removed with the lock."""
@@ -76,10 +78,12 @@ def _acquire(path: Path, name: str) -> int:
         try:
             descriptor = os.open(path, flags, 0o666)
         except OSError as error:
-            problem = "it is a symbolic link" if path.is_symlink() else error.strerror
+            taken = {errno.ELOOP: "a symbolic link", errno.EISDIR: "a folder"}
+            if error.errno not in taken:
+                raise write_error(error, name.strip("'")) from error
             raise EnteronError(
-                f"{name} cannot be locked ('{path.name}': {problem})",
-                f"delete '{path.name}'" if path.is_symlink() else "give a folder you may write to",
+                f"{name} cannot be locked ('{path.name}' is {taken[error.errno]})",
+                f"delete '{path.name}'",
             ) from error
         _held.add(descriptor)
         try:

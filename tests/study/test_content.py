@@ -6,8 +6,10 @@ import os
 import numpy as np
 import pytest
 
-from enteron.errors import StudyError
+from enteron.errors import ModelError, StudyError
+from enteron.inference.store import open_embeddings
 from enteron.study import open_study
+from enteron.study.archive import archived_pictures
 from enteron.study.content import (
     UNOPENED,
     BackgroundDigest,
@@ -19,6 +21,7 @@ from enteron.study.content import (
     sampled_hash,
     stamp_tokens,
 )
+from enteron.study.naming import default_id
 from tests.making import write_frames, write_video
 
 
@@ -125,3 +128,25 @@ def test_files_that_appear_are_counted(tmp_path):
     assert study.new_files() == 0
     write_frames(folder, [7, 8])
     assert study.new_files() == 2
+
+
+def test_files_that_are_not_regular_are_not_waited_for(tmp_path):
+    """Opening a FIFO without a writer would never return."""
+    pipe = tmp_path / "frame_000001.png"
+    os.mkfifo(pipe)
+    assert file_digest(str(pipe)) == UNOPENED
+    assert sampled_hash([str(pipe)]) == sampled_hash([str(tmp_path / "none")])
+    video = tmp_path / "film.mp4"
+    os.mkfifo(video)
+    with pytest.raises(
+        StudyError, match=r"'film.mp4' cannot be read \(it is a pipe, not a regular"
+    ):
+        default_id(video)
+    archive = tmp_path / "pictures.tar"
+    os.mkfifo(archive)
+    with pytest.raises(StudyError, match=r"pictures.tar cannot be read \(it is a pipe"):
+        list(archived_pictures(archive))
+    store = tmp_path / "embeddings.npy"
+    os.mkfifo(store)
+    with pytest.raises(ModelError, match=r"embeddings.npy cannot be read \(it is a pipe"):
+        open_embeddings(store)

@@ -37,7 +37,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from enteron.errors import ConfigError, EnteronError, ModelError
-from enteron.files import open_in_place, write_text
+from enteron.files import NO_LIMIT, open_file, open_in_place, write_text
 from enteron.locks import file_lock
 from enteron.model.options import FEATURES
 from enteron.options import Options, parse_json_options
@@ -250,7 +250,7 @@ class _Layout:
 
 def _read_layout(path: Path) -> _Layout:
     """Everything but the features; a ValueError where the parts do not fit together."""
-    with path.open("rb") as file:
+    with open_file(path, NO_LIMIT, _DELETE_STORE, error=ModelError) as file:
         size = os.fstat(file.fileno()).st_size
         _require_magic(file, size, path.name)
         file.seek(0)
@@ -653,7 +653,7 @@ def started_key(path: Path) -> StoreKey | None:
         return open_embeddings(path, check=False).key
     journal = _journal_path(path)
     try:
-        with journal.open("rb") as file:
+        with open_file(journal, NO_LIMIT, _DELETE_STORE, error=ModelError) as file:
             return _parse_header(file.readline().removesuffix(b"\n"), journal.name).key
     except (OSError, EnteronError):
         return None

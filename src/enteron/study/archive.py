@@ -10,6 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO
 
 from enteron.errors import StudyError
+from enteron.files import NO_LIMIT, open_file
 from enteron.study.folder import is_image_name
 
 ARCHIVE_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
@@ -45,7 +46,10 @@ def archived_pictures(path: Path) -> Iterator[tuple[str, ArchivedPicture]]:
     them.
     """
     try:
-        with tarfile.open(path, "r:*") as archive:
+        with (
+            open_file(path, NO_LIMIT, _COPY_AGAIN, error=StudyError) as file,
+            tarfile.open(fileobj=file, mode="r:*") as archive,
+        ):
             for member in archive:
                 name = PurePosixPath(member.name)
                 if name.is_absolute() or ".." in name.parts:
@@ -100,7 +104,7 @@ class ArchiveReader:
 
 def _open_uncompressed(path: Path) -> IO[bytes]:
     """The archive's bytes after decompression, by its signature."""
-    with path.open("rb") as file:
+    with open_file(path, NO_LIMIT, _COPY_AGAIN, error=StudyError) as file:
         signature = file.read(6)
     if signature.startswith(b"\x1f\x8b"):
         return gzip.open(path, "rb")  # pyright: ignore[reportReturnType]

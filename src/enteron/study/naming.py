@@ -4,9 +4,11 @@ Names of files may be names of patients. A name is kept only where it is an id o
 (`enteron.ids.is_dataset_id`), or where somebody asks for it.
 """
 
+import os
 from pathlib import Path
 
 from enteron.errors import StudyError
+from enteron.files import NO_LIMIT, open_file
 from enteron.ids import is_dataset_id, neutral_id, require_study_id
 from enteron.study.folder import FrameFolder
 
@@ -42,15 +44,14 @@ def content_samples(path: Path) -> list[bytes]:
         folder = FrameFolder(path, own_name(path), None)
         rows = sorted({0, len(folder) // 2, len(folder) - 1})
         return [folder.numbers.tobytes(), *(folder.file_content(row) for row in rows)]
-    try:
-        size = path.stat().st_size
-        samples = [size.to_bytes(8)]
-        with path.open("rb") as file:
+    remedy = "give a file that you may read"
+    with open_file(path, NO_LIMIT, remedy, source=f"'{path.name}'", error=StudyError) as file:
+        try:
+            size = os.fstat(file.fileno()).st_size
+            samples = [size.to_bytes(8)]
             for start in (0, size // 2, max(0, size - _SAMPLE)):
                 file.seek(start)
                 samples.append(file.read(_SAMPLE))
-    except OSError as error:
-        raise StudyError(
-            f"'{path.name}' cannot be read ({error.strerror})", "give a file that you may read"
-        ) from error
+        except OSError as error:
+            raise StudyError(f"'{path.name}' cannot be read ({error.strerror})", remedy) from error
     return samples
