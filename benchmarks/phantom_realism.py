@@ -4,13 +4,12 @@
 Kvasir-Capsule's (Olympus, small bowel: one folder of `frame_NNNNNN.jpg` and one CSV per video).
 Drawn frames are of the Olympus device too; they are reduced to the same 224 pixels, stored as JPEG
 of the same quality, and both get the same border, so that neither compression nor border decides.
-They are drawn once per version of the renderer into `runs/phantom_realism/`.
+`-- --renderer COMMIT` draws with the renderer of another commit (`before`: the last one that was
+not fitted to real frames), with the same seeds. Each renderer draws once into `runs/renderers/`.
 """
 
 import argparse
 import csv
-import hashlib
-import shutil
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -27,15 +26,14 @@ from sklearn.model_selection import GroupKFold
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from benchmarks._renderers import BEFORE, FilmPlan, draw
 from enteron.errors import EnteronError
 from enteron.inference.runtimes import make_encoder
 from enteron.labels import COLUMN, REGIONS
 from enteron.model.backbones import lite_backbone
-from enteron.phantom.film import Film
 
 ROOT = Path(__file__).resolve().parents[1]
 REAL = ROOT / ".." / "shared" / "frames" / "kvasir-capsule"
-RUNS = ROOT / "runs" / "phantom_realism"
 NORMAL = "Normal clean mucosa"
 SIDE = 224  # pixels of the real copies
 QUALITY = 75  # of the JPEG that the real copies are stored in (from their quantisation tables)
@@ -68,10 +66,13 @@ def main() -> None:
     parser.add_argument("--studies", type=int, default=16, help="studies to draw")
     parser.add_argument("--seed", type=int, default=7000)
     parser.add_argument("--stalls", type=float, help="share of stalled frames; default: Film's")
+    parser.add_argument("--renderer", help="commit, or 'before'; default: this checkout's")
+    parser.add_argument("--lesions", type=int, default=40, help="drawn lesions of each kind")
     options = parser.parse_args()
     cv2.setNumThreads(1)
+    renderer = BEFORE if options.renderer == "before" else options.renderer
     real = real_frames(options.real)
-    drawn = drawn_frames(options.studies, options.seed, options.stalls)
+    drawn = drawn_frames(options.studies, options.seed, options.stalls, renderer)
     bowel = [frame for frame in drawn if frame.kind == "small intestine"]
     print_neighbours(real, bowel)
     some_real = [f for video in by_group(real).values() for f in spread(video, options.per_video)]
@@ -91,7 +92,9 @@ def main() -> None:
     groups = np.concatenate([real_groups[normal], drawn_groups[in_bowel]])
     print_separation("statistics", real_statistics[normal], drawn_statistics[in_bowel], groups)
     print_separation("features", real_features[normal], drawn_features[in_bowel], groups)
-    print_lesions(options.real, options.seed)
+    print_lesions(
+        real_lesions(options.real), drawn_lesions(options.seed, options.lesions, renderer)
+    )
     regions = np.array([REGIONS.index(frame.kind) for frame in drawn])
     print_regions(drawn_features, regions, drawn_groups, real_features)
 
@@ -114,43 +117,26 @@ def real_frames(folder: Path) -> list[FrameFile]:
     return sorted(frames, key=lambda frame: (frame.group, frame.number))
 
 
-def drawn_frames(studies: int, seed: int, stalls: float | None) -> list[FrameFile]:
+def drawn_frames(
+    studies: int, seed: int, stalls: float | None, renderer: str | None
+) -> list[FrameFile]:
     """Frames of synthetic Olympus studies, drawn unless an earlier run left them in `runs/`."""
-    sources = sorted((ROOT / "src" / "enteron" / "phantom").glob("*.py"))
-    code = b"".join(path.read_bytes() for path in sources)
-    key = hashlib.sha256(code + repr((ROWS, DRAWN, seed, stalls)).encode()).hexdigest()[:16]
-    labels = np.zeros((sum(ROWS.values()), 17), np.bool_)
+    runs: list[tuple[int, int, int]] = []
     stop = 0
     for region, rows in ROWS.items():
-        labels[stop : stop + rows, COLUMN[region]] = True
+        runs.append((COLUMN[region], stop, stop + rows))
         stop += rows
-    frames: list[FrameFile] = []
-    for study in range(studies):
-        folder = RUNS / key / f"{study:03d}"
-        chosen = list(_chosen_rows(study))
-        frames += [
-            FrameFile(folder / f"frame_{row:06d}.jpg", f"{study:03d}", row, region)
-            for region, row in chosen
-        ]
-        if folder.exists():
-            continue
-        part = folder.with_name(f".{folder.name}")
-        shutil.rmtree(part, ignore_errors=True)
-        part.mkdir(parents=True)
-        film = Film(
-            labels,
-            "olympus",
-            seed + study,
-            **({} if stalls is None else {"stalls": stalls}),  # pyright: ignore[reportArgumentType]
-        )
-        for _, row in chosen:
-            small = cv2.resize(film.frame(row), (SIDE, SIDE), interpolation=cv2.INTER_AREA)
-            packed = cv2.imencode(
-                ".jpg", cv2.cvtColor(small, cv2.COLOR_RGB2BGR), [cv2.IMWRITE_JPEG_QUALITY, QUALITY]
-            )[1]
-            (part / f"frame_{row:06d}.jpg").write_bytes(packed.tobytes())
-        part.rename(folder)
-    return frames
+    chosen = [list(_chosen_rows(study)) for study in range(studies)]
+    films = [
+        FilmPlan(stop, tuple(runs), seed + study, tuple(row for _, row in rows), stalls)
+        for study, rows in enumerate(chosen)
+    ]
+    folders = draw(films, renderer, SIDE, QUALITY)
+    return [
+        FrameFile(folder / f"frame_{row:06d}.jpg", f"{study:03d}", row, region)
+        for study, folder in enumerate(folders)
+        for region, row in chosen[study]
+    ]
 
 
 def _chosen_rows(study: int) -> Iterator[tuple[str, int]]:
@@ -318,20 +304,31 @@ def real_lesions(folder: Path) -> dict[str, list[tuple[float, float]]]:
     return lesions
 
 
-def drawn_lesions(seed: int, studies: int = 24) -> dict[str, list[tuple[float, float]]]:
+def drawn_lesions(
+    seed: int, studies: int, renderer: str | None
+) -> dict[str, list[tuple[float, float]]]:
     """The same of drawn lesions: the box of what a label changes in its frame."""
     labels = tuple(CLASSES.values())
-    bare = np.zeros((_LESION_ROWS * len(labels), 17), np.bool_)
-    bare[:, COLUMN["small intestine"]] = True
-    marked = bare.copy()
-    for k, label in enumerate(labels):
-        marked[k * _LESION_ROWS + 5 : k * _LESION_ROWS + 15, COLUMN[label]] = True
+    length = _LESION_ROWS * len(labels)
+    bowel = (COLUMN["small intestine"], 0, length)
+    findings = tuple(
+        (COLUMN[label], k * _LESION_ROWS + 5, k * _LESION_ROWS + 15)
+        for k, label in enumerate(labels)
+    )
+    rows = tuple(k * _LESION_ROWS + 10 for k in range(len(labels)))
+    films = [
+        FilmPlan(length, runs, seed + 500 + study, rows)
+        for study in range(studies)
+        for runs in ((bowel, *findings), (bowel,))
+    ]
+    folders = draw(films, renderer)
     lesions: dict[str, list[tuple[float, float]]] = {label: [] for label in labels}
-    for study in range(studies):
-        films = [Film(rows, "olympus", seed + 500 + study) for rows in (marked, bare)]
-        for k, label in enumerate(labels):
-            row = k * _LESION_ROWS + 10
-            first, second = (cv2.medianBlur(film.frame(row), 5).astype(int) for film in films)
+    for marked, bare in zip(folders[0::2], folders[1::2], strict=True):
+        for label, row in zip(labels, rows, strict=True):
+            first, second = (
+                cv2.medianBlur(cv2.imread(str(folder / f"frame_{row:06d}.png")), 5).astype(int)  # pyright: ignore[reportCallIssue, reportArgumentType]
+                for folder in (marked, bare)
+            )
             changed = (np.abs(first - second).max(axis=2) > 18).astype(np.uint8)
             changed = cv2.morphologyEx(changed, cv2.MORPH_OPEN, np.ones((3, 3), np.uint8))
             if changed.any():
@@ -342,12 +339,13 @@ def drawn_lesions(seed: int, studies: int = 24) -> dict[str, list[tuple[float, f
     return lesions
 
 
-def print_lesions(folder: Path, seed: int) -> None:
+def print_lesions(
+    real: dict[str, list[tuple[float, float]]], drawn: dict[str, list[tuple[float, float]]]
+) -> None:
     print(
         f"\n{'lesions, 10 / 50 / 90 %':20}{'boxes: side / frame side':>34}{'from the centre':>36}"
     )
     print(f"{'':20}" + f"{'real':>14}{'drawn':>20}" * 2)
-    real, drawn = real_lesions(folder), drawn_lesions(seed)
     for label in CLASSES.values():
         cells = [
             " ".join(f"{v:5.2f}" for v in np.percentile(np.array(side[label])[:, k], (10, 50, 90)))

@@ -18,6 +18,7 @@ from enteron.datasets.label_table import read_label_table, truth_events
 from enteron.datasets.submission import read_submission
 from enteron.errors import EnteronError
 from enteron.phantom.dataset import PhantomOptions, StudyPlan, make_studies
+from enteron.phantom.film import RENDERER
 from enteron.priors import load_priors
 from enteron.study import open_study
 from enteron.types import Unit
@@ -216,7 +217,8 @@ def test_studies_of_another_renderer_are_refused(train, tmp_path):
     manifest = json.loads((train / "phantom.json").read_text())
     del manifest["renderer"]
     (root / "phantom.json").write_text(json.dumps(manifest))
-    with pytest.raises(EnteronError, match="pictures of renderer 1, not 2; give another folder"):
+    message = f"pictures of renderer 1, not {RENDERER}; give another folder"
+    with pytest.raises(EnteronError, match=message):
         made(root, 4, TRAIN)
 
 

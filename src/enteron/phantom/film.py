@@ -68,7 +68,7 @@ from enteron.phantom.veil import (
 from enteron.phantom.wall import REGION_LOOKS, Wall, build_wall
 from enteron.runs import runs_of
 
-RENDERER = 2
+RENDERER = 3
 """Number of this renderer; pictures of another one differ and must not be mixed with its own."""
 
 _LANDMARK_TILT = 0.40  # radians at most: the camera looks towards a landmark

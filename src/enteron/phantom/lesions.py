@@ -32,7 +32,7 @@ _SIZE: dict[str, tuple[float, float]] = {
     "erosion": (0.155, 0.30),
     "erythema": (0.185, 0.22),
     "hematin": (0.38, 0.30),
-    "lymphangioectasis": (0.25, 0.26),
+    "lymphangioectasis": (0.29, 0.26),
     "polyp": (0.55, 0.40),
     "ulcer": (0.155, 0.20),
 }
@@ -113,8 +113,9 @@ def place_lesions(
             offset = 0
             while offset < len(frames):
                 i = start + offset
-                # A lesion that fills the view lies in its middle.
-                reach = (_REACH - 0.7 * size) * np.sqrt(rng.random())
+                # A lesion that fills the view lies in its middle. Small ones lie rather at the rim,
+                # as real boxes do: a capsule looks along the lumen, and they are on its wall.
+                reach = (_REACH - 0.7 * size) * rng.random() ** (0.25 + 0.5 * size)
                 angle = rng.uniform(0, 2 * np.pi)
                 aim = (float(reach * np.cos(angle)), float(reach * np.sin(angle)))
                 off_axis = reach * half_view
