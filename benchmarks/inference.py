@@ -276,6 +276,7 @@ class StubEncoder:
     def __init__(self, encoder: Encoder) -> None:
         self.runtime, self.batch = encoder.runtime, encoder.batch
         self.backbone_hash, self.preprocessing = encoder.backbone_hash, encoder.preprocessing
+        self.width = encoder.width
         self._encoder = encoder  # kept for its memory
         self._first_call = True
 

@@ -7,16 +7,14 @@ a run that was stopped resumes. Needs the frames of ../shared (or --data).
 
 import argparse
 import hashlib
-import io
 import json
+import shutil
 import time
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import onnxruntime
 import torch
 from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
@@ -24,11 +22,32 @@ from sklearn.preprocessing import StandardScaler
 
 from enteron.datasets.dataset import DatasetStudy
 from enteron.datasets.layouts import open_dataset
+from enteron.datasets.splits import Split, save_split
 from enteron.errors import StudyError
-from enteron.labels import FINDINGS
-from enteron.model.backbones import lite_backbone
-from enteron.model.patches import CHANNELS, GRID, LocalEvidence, patch_maps
-from enteron.training.patches import PatchOptions, PatchSamples, covered_cells, fit_local_evidence
+from enteron.folders.model import load_model
+from enteron.inference.embed import EmbedOptions, embed_study
+from enteron.inference.onnx_runtime import MapEncoder
+from enteron.inference.runtimes import default_runtime, make_encoder, make_map_encoder
+from enteron.inference.score import score_study
+from enteron.labels import COLUMN, FINDINGS
+from enteron.model.network import start_network
+from enteron.model.options import ModelOptions
+from enteron.model.patches import LocalEvidence
+from enteron.model.preprocessing import Border, window_rows
+from enteron.progress import SilentProgress
+from enteron.training.features import FeatureSource, StudyFeatures
+from enteron.training.loop import TrainingLoop
+from enteron.training.options import recipe
+from enteron.training.patches import (
+    Part,
+    PatchSamples,
+    covered_cells,
+    encode_maps,
+    fit_local_evidence,
+)
+from enteron.training.plan import TrainingRequest, make_plan
+from enteron.training.run import run_training
+from enteron.training.sampling import StudySamples
 from enteron.types import FrameLabels
 
 ROOT = Path(__file__).parents[1]
@@ -36,8 +55,10 @@ PROTOCOL = Path(__file__).with_name("real_protocol.json")
 BASELINE = "pooled"
 RESAMPLES = 500
 BLOCK = 25  # consecutive frames are near-copies: intervals resample blocks of them
+VALIDATION = 0.15  # of a fold's training videos, at least two
 
 Scores = NDArray[np.float32]  # (frames, 9)
+_FIRST_FINDING = COLUMN[FINDINGS[0]]
 
 
 def main() -> None:
@@ -46,18 +67,19 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=ROOT / "runs/real")
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     parser.add_argument("--seeds", type=int, default=3, help="of methods that draw frames")
+    parser.add_argument("--border", choices=["kept", "masked"], default="kept")
     options = parser.parse_args()
     if not options.data.is_dir():
         raise StudyError(
             "the real frames of ../shared are not here", "name their folder with --data"
         )
     protocol = json.loads(PROTOCOL.read_text())
-    frames = load_frames(options.data, options.out, protocol)
+    frames = load_frames(options.data, options.out, protocol, options.border)
     print(frames.summary())
     results: dict[str, list[Scores]] = {}
     for name in dict.fromkeys([BASELINE, *options.methods]):
         method = METHODS[name]
-        seeds = options.seeds if method.seeded else 1
+        seeds = min(options.seeds, method.seeds)
         start = time.perf_counter()
         results[name] = [
             left_out_scores(name, method, frames, protocol, options.out, seed)
@@ -75,9 +97,14 @@ class Frames:
     """All frames of the protocol's videos."""
 
     samples: PatchSamples
-    pooled: NDArray[np.float32]  # (n, 1280), the trunk's own features
+    features: NDArray[np.float32]  # (n, 512), pooled and projected as the system does
     numbers: NDArray[np.int64]
     videos: tuple[str, ...]  # names of the studies that `samples.study` counts
+    tested: tuple[str, ...]  # findings of the protocol's pairs
+    border: Border
+    root: Path  # the data
+    studies: Mapping[str, DatasetStudy]
+    work: Path  # for model folders
     digest: str  # of everything that scores depend on, except the method
 
     def rows_of(self, videos: Sequence[str]) -> NDArray[np.int64]:
@@ -87,10 +114,13 @@ class Frames:
     def summary(self) -> str:
         shown = self.samples.present.sum(axis=0)
         counts = ", ".join(f"{f} {n}" for f, n in zip(FINDINGS, shown, strict=True) if n)
-        return f"{len(self.samples)} frames of {len(self.videos)} videos; with findings: {counts}"
+        return (
+            f"{len(self.samples)} frames of {len(self.videos)} videos, border {self.border}; with "
+            f"findings: {counts}"
+        )
 
 
-def load_frames(data: Path, out: Path, protocol: Mapping) -> Frames:
+def load_frames(data: Path, out: Path, protocol: Mapping, border: Border = "kept") -> Frames:
     dataset = open_dataset(data)
     videos = tuple(sorted(video for fold in protocol["folds"] for video in fold))
     missing = sorted(set(videos) - set(dataset.studies))
@@ -98,18 +128,27 @@ def load_frames(data: Path, out: Path, protocol: Mapping) -> Frames:
         raise StudyError(
             f"the protocol's video {missing[0]} is not in '{data.name}'", "give all 33 videos"
         )
-    backbone = lite_backbone().eval()
-    encoder = MapEncoder(backbone.trunk, out / f"maps-{backbone.hash()[:12]}")
-    maps, pooled, numbers, labels, cells, study = [], [], [], [], [], []
+    backbone = start_network(ModelOptions(backbone="lite", border=border)).backbone.eval()
+    key = f"{backbone.hash()[:8]}-{backbone.spec.preprocessing.hash()[:8]}"
+    encoder: MapEncoder | None = None
+    maps, features, numbers, labels, cells, study = [], [], [], [], [], []
     for place, video in enumerate(videos):
         entry = dataset.studies[video]
         joined = entry.labelled_frames()
-        video_maps, video_pooled, sizes = encoder.encode(video, entry, joined.frames)
-        maps.append(video_maps)
-        pooled.append(video_pooled)
+        path = out / f"maps-{key}" / f"{video}.npz"
+        if not path.exists():
+            encoder = encoder or make_map_encoder(backbone)
+            _store_maps(path, entry, joined.frames, encoder)
+        stored = np.load(path)
+        assert np.array_equal(stored["frames"], joined.frames), f"{path} is of other frames"
+        maps.append(stored["maps"])
+        features.append(stored["features"])
         numbers.append(joined.frames)
         labels.append(joined.labels)
-        cells.append(covered_cells(entry.boxes(), joined.frames, sizes))
+        parts: dict[int, Part] = {
+            int(f): (int(x), int(y), int(w), int(h)) for f, x, y, w, h in stored["parts"]
+        }
+        cells.append(covered_cells(entry.boxes(), joined.frames, parts))
         study.append(np.full(len(joined.frames), place))
     samples = PatchSamples(
         np.concatenate(maps),
@@ -117,83 +156,35 @@ def load_frames(data: Path, out: Path, protocol: Mapping) -> Frames:
         np.concatenate(cells),
         np.concatenate(study),
     )
-    digest = hashlib.sha256(PROTOCOL.read_bytes() + backbone.hash().encode())
+    digest = hashlib.sha256(PROTOCOL.read_bytes() + key.encode())
     for array in (np.concatenate(numbers), samples.labels.present, samples.labels.known):
         digest.update(np.ascontiguousarray(array).tobytes())
     digest.update(samples.cells.tobytes())
     return Frames(
-        samples, np.concatenate(pooled), np.concatenate(numbers), videos, digest.hexdigest()[:12]
+        samples,
+        np.concatenate(features),
+        np.concatenate(numbers),
+        videos,
+        tuple(dict.fromkeys(pair["finding"] for pair in protocol["pairs"])),
+        border,
+        data,
+        dataset.studies,
+        out / "work",
+        digest.hexdigest()[:12],
     )
 
 
-class MapEncoder:
-    """Maps and pooled features of every video, in a file each."""
-
-    def __init__(self, trunk: torch.nn.Module, folder: Path) -> None:
-        self._trunk = trunk
-        self._folder = folder
-        self._session = None
-        folder.mkdir(parents=True, exist_ok=True)
-
-    def encode(
-        self, video: str, entry: DatasetStudy, frames: NDArray[np.int64]
-    ) -> tuple[NDArray[np.float16], NDArray[np.float32], dict[int, tuple[int, int]]]:
-        path = self._folder / f"{video}.npz"
-        if path.exists():
-            stored = np.load(path)
-            if np.array_equal(stored["frames"], frames):
-                sizes = {int(f): (int(w), int(h)) for f, w, h in stored["sizes"]}
-                return stored["maps"], stored["pooled"], sizes
-        images, sizes = [], {}
-        with entry.open() as study:
-            for number in frames.tolist():
-                image = study.frame(number).image
-                assert image is not None, f"frame {number} of {video} cannot be read"
-                sizes[number] = (image.shape[1], image.shape[0])
-                images.append(image)
-        maps, pooled = self._run(np.stack(images))
-        table = np.array([(f, *size) for f, size in sizes.items()])
-        np.savez(path, frames=frames, maps=maps, pooled=pooled, sizes=table)
-        return maps, pooled, sizes
-
-    def _run(
-        self, images: NDArray[np.uint8], batch: int = 32
-    ) -> tuple[NDArray[np.float16], NDArray[np.float32]]:
-        session = self._session = self._session or _onnx_session(self._trunk)
-        maps = np.empty((len(images), CHANNELS, GRID, GRID), np.float16)
-        pooled = np.empty((len(images), 1280), np.float32)
-        for start in range(0, len(images), batch):
-            rows = slice(start, start + batch)
-            pixels = images[rows].transpose(0, 3, 1, 2).astype(np.float32)
-            maps[rows], pooled[rows] = session.run(None, {"images": pixels / 127.5 - 1})  # pyright: ignore[reportArgumentType, reportCallIssue]
-        return maps, pooled
-
-
-def _onnx_session(trunk: torch.nn.Module) -> onnxruntime.InferenceSession:
-    """ONNX Runtime: EfficientNet-Lite0 is many times as fast there as in torch."""
-
-    class Maps(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.trunk = trunk
-
-        def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-            return patch_maps(self.trunk, images)
-
-    content = io.BytesIO()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        torch.onnx.export(
-            Maps().eval(),
-            (torch.zeros(2, 3, 224, 224),),
-            content,  # pyright: ignore[reportArgumentType]
-            input_names=["images"],
-            output_names=["maps", "pooled"],
-            dynamic_axes={name: {0: "n"} for name in ("images", "maps", "pooled")},
-            dynamo=False,
-            opset_version=17,
-        )
-    return onnxruntime.InferenceSession(content.getvalue())
+def _store_maps(
+    path: Path, entry: DatasetStudy, frames: NDArray[np.int64], encoder: MapEncoder
+) -> None:
+    with entry.open() as study:
+        maps, features, shown, readable = encode_maps(study, frames, encoder)
+    assert readable.all(), "a labelled frame cannot be read"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(".part.npz")
+    parts = np.array([(number, *part) for number, part in shown.items()])
+    np.savez(partial, frames=frames, maps=maps, features=features, parts=parts)
+    partial.replace(path)
 
 
 # ---- methods: trained on some rows, giving scores of others
@@ -207,7 +198,7 @@ class Method:
 
     about: str
     fit: Fit
-    seeded: bool = True
+    seeds: int = 100  # at most; 1 for a method without chance, or one that takes long
 
 
 def pooled_features(
@@ -234,7 +225,7 @@ def patches(*, relative: bool, study: bool) -> Fit:
     def fit(frames: Frames, train: NDArray[np.int64], test: NDArray[np.int64], seed: int) -> Scores:
         samples = _relative_to_study(frames.samples) if study else frames.samples
         evidence = LocalEvidence(samples.maps.shape[1], relative=relative)
-        fit_local_evidence(samples[train], PatchOptions(seed=seed), evidence=evidence)
+        fit_local_evidence(samples[train], seed=seed, evidence=evidence)
         scores = np.empty((len(test), len(FINDINGS)), np.float32)
         with torch.inference_mode():
             for start in range(0, len(test), 256):
@@ -258,8 +249,87 @@ def _relative_to_study(samples: PatchSamples) -> PatchSamples:
     return PatchSamples(maps, samples.labels, samples.cells, samples.study)
 
 
+def split_of(frames: Frames, train: NDArray[np.int64]) -> Split:
+    """Which of the training videos validate: some that show none of the tested findings.
+
+    All videos with these findings train, since there are one to six of each. Videos with other
+    findings validate first, so that there is something to choose the epoch by.
+    """
+    study = frames.samples.study
+    columns = [FINDINGS.index(finding) for finding in frames.tested]
+    videos = [int(place) for place in np.unique(study[train])]
+    shown = {place: frames.samples.present[study == place].any(axis=0) for place in videos}
+    others = [place for place in videos if not shown[place][columns].any()]
+    others.sort(key=lambda place: not shown[place].any())
+    val = set(others[: max(2, round(VALIDATION * len(videos)))])
+    names = [
+        tuple(frames.videos[p] for p in videos if (p in val) == is_val) for is_val in (False, True)
+    ]
+    return Split(names[0], names[1], (), "real_protocol.json")
+
+
+def paper_head(
+    frames: Frames, train: NDArray[np.int64], test: NDArray[np.int64], seed: int
+) -> Scores:
+    """The paper's network after a frozen backbone, by the recipe `lite`."""
+    options = recipe("lite", seed=42 + seed)
+    split = split_of(frames, train)
+
+    def source(videos: Sequence[str]) -> FeatureSource:
+        studies = []
+        for video in videos:
+            rows = frames.rows_of([video])
+            labels = frames.samples.labels[rows]
+            taught = np.flatnonzero(labels.informative)
+            samples = StudySamples(video, frames.numbers[rows], taught, labels[taught])
+            features = frames.features[rows][:, None]  # one view
+            studies.append(StudyFeatures(samples, features, np.arange(len(rows))))
+        return FeatureSource(studies, options.model.frames, options.model.neighbour_step)
+
+    network = start_network(options.model, options.seed)
+    loop = TrainingLoop(network, source(split.train), source(split.val), options)
+    trained = loop.run().network.eval()
+    scores = np.empty((len(test), len(FINDINGS)), np.float32)
+    for place in np.unique(frames.samples.study[test]):
+        own = np.flatnonzero(frames.samples.study[test] == place)
+        windows = window_rows(len(own), options.model.neighbour_step, options.model.frames)
+        with torch.inference_mode():
+            features = torch.from_numpy(frames.features[test[own]])
+            outputs = trained.classify_study(features, torch.from_numpy(windows))
+        scores[own] = outputs.logits[:, _FIRST_FINDING:].numpy()
+    return scores
+
+
+def system(frames: Frames, train: NDArray[np.int64], test: NDArray[np.int64], seed: int) -> Scores:
+    """`enteron train` with local evidence, then embeddings and scores, all by the system's code."""
+    split = split_of(frames, train)
+    folder = frames.work / f"{frames.border}-{split.hash}-{seed}"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    save_split(split, folder / "split.json")
+    options = recipe(
+        "lite", seed=42 + seed, model={"local_evidence": True, "border": frames.border}
+    )
+    request = TrainingRequest((frames.root,), folder / "model", options, folder / "split.json")
+    run_training(make_plan(request, SilentProgress()), SilentProgress())
+    network, _ = load_model(folder / "model")
+    encoder = make_encoder(network.backbone, default_runtime(network.backbone))
+    scores = np.full((len(test), len(FINDINGS)), np.nan, np.float32)
+    for place in np.unique(frames.samples.study[test]):
+        video = frames.videos[place]
+        with frames.studies[video].open() as study:
+            embeddings = embed_study(study, encoder, folder / f"{video}.npy", EmbedOptions())
+        result = score_study(network, embeddings)
+        own = np.flatnonzero(frames.samples.study[test] == place)
+        rows = np.searchsorted(result.axis.frames, frames.numbers[test[own]])
+        scores[own] = result.values[rows, _FIRST_FINDING:]
+    shutil.rmtree(folder)
+    return scores
+
+
 METHODS: dict[str, Method] = {
-    BASELINE: Method("frozen features, mean and maximum", pooled_features, seeded=False),
+    BASELINE: Method("frozen features, mean and maximum", pooled_features, seeds=1),
+    "head": Method("the paper's head on frozen features", paper_head),
     "patches": Method("patches with boxes", patches(relative=False, study=False)),
     "patches-study": Method(
         "patches, also relative to frame and study", patches(relative=True, study=True)
@@ -268,6 +338,7 @@ METHODS: dict[str, Method] = {
         "local evidence: patches, also relative to their frame",
         patches(relative=True, study=False),
     ),
+    "system": Method("the system: local evidence and the paper's head", system, seeds=1),
 }
 
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from enteron.report.field_of_view import Mask, field_of_view
 from enteron.report.pictures import small
 from enteron.report.title_cards import Look, black_border, look_of
 from enteron.study import open_study
+from enteron.study.field_of_view import Mask, field_of_view
 from enteron.study.study import RGB
 
 SHARED = Path(__file__).parents[2] / "shared"

@@ -18,6 +18,19 @@ class Options(BaseModel):
     )
 
 
+def without_defaults(table: dict[str, Any], options: Options, *names: str) -> dict[str, Any]:
+    """A serialised value without those of the named options that have their default.
+
+    For options that were added later: files and hashes stay as they were where nobody uses them.
+    """
+    defaults = {name: type(options).model_fields[name].default for name in names}
+    return {
+        name: value
+        for name, value in table.items()
+        if name not in defaults or getattr(options, name) != defaults[name]
+    }
+
+
 OptionsT = TypeVar("OptionsT", bound=Options)
 
 Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]

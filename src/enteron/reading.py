@@ -289,10 +289,13 @@ def _trial_images(study: Study, preprocessing: "Preprocessing") -> "ImageBatch |
     """A few frames spread over the study; None when none of them can be read."""
     import numpy as np
 
-    from enteron.inference.pictures import prepare_frame
+    from enteron.inference.pictures import prepare_frame, study_fields
 
     rows = np.linspace(0, len(study) - 1, 2 + _TRIAL_FRAMES).astype(int)[1:-1]
-    prepared = [prepare_frame(study.frame(int(study.numbers[row])), preprocessing) for row in rows]
+    fields = study_fields(study, preprocessing)
+    prepared = [
+        prepare_frame(study.frame(int(study.numbers[row])), preprocessing, fields) for row in rows
+    ]
     images = [frame.image for frame in prepared if frame.image is not None]
     return np.stack(images) if images else None
 

@@ -14,6 +14,7 @@ class StubEncoder:
 
     runtime = "stub"
     batch = 5
+    width = 512
     preprocessing = Preprocessing(size=SIZE)
 
     def __init__(self, backbone_hash: str = "weights", bad: frozenset[int] = frozenset()) -> None:

@@ -37,6 +37,7 @@ class Fake:
 
     batch = 4
     backbone_hash = "weights"
+    width = 512
     preprocessing = Preprocessing()
 
     def __init__(self, clock, runtime, seconds, noise=0.0, mean=0.0):

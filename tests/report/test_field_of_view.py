@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from enteron.phantom import camera as device
-from enteron.report.field_of_view import field_of_view, masked
 from enteron.report.pictures import small
+from enteron.study.field_of_view import field_of_view, masked
 from tests.conftest import ROOT
 
 SIZE = 480

@@ -28,6 +28,7 @@ class LookupEncoder:
 
     runtime = "onnx"
     batch = 16
+    width = 512
 
     def __init__(self, backbone_hash: str, preprocessing: Preprocessing) -> None:
         self.backbone_hash, self.preprocessing = backbone_hash, preprocessing

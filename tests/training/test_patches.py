@@ -9,8 +9,8 @@ from enteron.errors import TrainingError
 from enteron.labels import COLUMN, FINDINGS, LABELS
 from enteron.model.backbones import lite0
 from enteron.model.patches import BEST_PATCHES, CHANNELS, GRID, LocalEvidence, patch_maps
+from enteron.training.options import PatchOptions
 from enteron.training.patches import (
-    PatchOptions,
     PatchSamples,
     _draw_weights,
     _patch_loss,
@@ -44,7 +44,7 @@ def test_cells_equal_counted_pixels():
         Box(7, "polyp", 0, 0, 5, 220),
         Box(7, "Foreign body", 0, 0, 224, 224),
     )
-    cells = covered_cells(boxes, frames, {3: (224, 224), 7: (224, 224)})
+    cells = covered_cells(boxes, frames, {3: (0, 0, 224, 224), 7: (0, 0, 224, 224)})
     for row, number in enumerate(frames):
         for finding, name in enumerate(FINDINGS):
             shares = np.zeros((GRID, GRID))
@@ -60,8 +60,8 @@ def test_cells_equal_counted_pixels():
 
 def test_cells_scale_with_the_picture():
     frames = np.array([0])
-    small = covered_cells((Box(0, "ulcer", 20, 30, 60, 90),), frames, {0: (224, 224)})
-    large = covered_cells((Box(0, "ulcer", 30, 45, 90, 135),), frames, {0: (336, 336)})
+    small = covered_cells((Box(0, "ulcer", 20, 30, 60, 90),), frames, {0: (0, 0, 224, 224)})
+    large = covered_cells((Box(0, "ulcer", 30, 45, 90, 135),), frames, {0: (0, 0, 336, 336)})
     np.testing.assert_allclose(small, large, atol=1e-6)
 
 

@@ -42,7 +42,7 @@ class Block:
     device: str | None = None  # several capsules, not told apart
 
     def open(self) -> Study:
-        return PictureStudy(self.id, self.numbers, self.files)
+        return PictureStudy(self.id, self.numbers, self.files, one_camera=False)
 
     def labelled_frames(self, pictures: Study | None = None) -> LabelledFrames:
         unknown = FrameLabels.unknown(len(self.numbers))

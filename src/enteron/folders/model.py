@@ -179,11 +179,13 @@ def read_record(folder: Path) -> ModelRecord:
     if record.preprocessing_hash != record.backbone.preprocessing.hash():
         raise ModelError(
             f"the preprocessing in '{RECORD}' is not the one the model was trained with",
-            "undo the change to its size, mean, std, interpolation or resize",
+            "undo the change to its size, mean, std, interpolation, resize or border",
         )
     for field, one, other in (
         ("backbone", record.options.backbone, record.backbone.name),
         ("differential", record.options.differential, record.backbone.differential),
+        ("local_evidence", record.options.local_evidence, record.backbone.local_evidence),
+        ("border", record.options.border, record.backbone.preprocessing.border),
     ):
         if one != other:
             raise ModelError(

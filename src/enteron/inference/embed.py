@@ -17,7 +17,7 @@ from pydantic import Field
 
 from enteron.errors import EnteronError, ModelError, StudyError, quantity
 from enteron.inference.encoder import Encoder, Features, ImageBatch
-from enteron.inference.pictures import PreparedFrame, prepared_frames
+from enteron.inference.pictures import PreparedFrame, prepared_frames, study_fields
 from enteron.inference.store import (
     UNREADABLE,
     Chunk,
@@ -33,7 +33,6 @@ from enteron.inference.store import (
     started_key,
     write_stamps,
 )
-from enteron.model.options import FEATURES
 from enteron.options import Options
 from enteron.progress import Advance
 from enteron.study.content import (
@@ -47,6 +46,7 @@ from enteron.study.content import (
     sampled_hash,
     stamp_tokens,
 )
+from enteron.study.field_of_view import FieldsOfView
 from enteron.study.study import Study
 
 _WAIT_AND_REPEAT = "wait until nothing writes to the study and run again"
@@ -165,14 +165,6 @@ class RedundancyFilter:
 # ---- embedding a study
 
 
-def store_key(
-    study: Study, encoder: Encoder, options: EmbedOptions, views: Sequence[View] = (PLAIN, FLIPPED)
-) -> StoreKey:
-    """The key under which the embeddings of a study are stored."""
-    files = study.files()
-    return _store_key(study, encoder, options, views, files, file_stamps(files))
-
-
 def _store_key(
     study: Study,
     encoder: Encoder,
@@ -243,6 +235,7 @@ class StudyEmbedding:
         self._per_row = study.random_access and len(self._files) == len(study)
         self._stamps = file_stamps(self._files)  # at the start of the run
         self._tokens = stamp_tokens(self._stamps, now)
+        # Without the field of view, which is measured only if something is to be encoded.
         self._key = _store_key(study, encoder, self._options, views, self._files, self._stamps)
         self._finished: Embeddings | None = None
 
@@ -253,8 +246,9 @@ class StudyEmbedding:
             return
         started = started_key(self._path)
         if started is not None:
-            key = self._key.model_copy(update={"samples": started.samples})
-            require_key(started, key, self._path.name)
+            # Where the files have changed, so may have what is measured on them: rows decide later.
+            known = {"samples": started.samples, "field": started.field}
+            require_key(started, self._key.model_copy(update=known), self._path.name)
 
     def run(self, advance: Advance | None = None, times: EmbedTimes | None = None) -> Embeddings:
         """Open the finished store, or compute what is missing."""
@@ -277,7 +271,8 @@ class StudyEmbedding:
         """A finished store, if it holds embeddings of exactly these files."""
         path, study = self._path, self._study
         stored = open_embeddings(path, check=False).key
-        key = self._key.model_copy(update={"samples": stored.samples})
+        # The field of view follows from the files, whose digests are compared below.
+        key = self._key.model_copy(update={"samples": stored.samples, "field": stored.field})
         embeddings = open_embeddings(path, key, extra_views=self._extra_views)
         content = embeddings.content
         assert content is not None
@@ -309,13 +304,16 @@ class StudyEmbedding:
     def _compute(self, advance: Advance, times: EmbedTimes) -> Embeddings:
         study = self._study
         video = None
+        fields = study_fields(study, self._encoder.preprocessing)
+        key = self._key.model_copy(update={"field": None if fields is None else str(fields)})
         store = PartialStore(
             self._path,
-            self._key,
+            key,
             study.id,
             study.numbers,
             self._options.chunk,
             per_row=self._per_row,
+            width=self._encoder.width,
         )
         try:
             store.open()
@@ -332,6 +330,7 @@ class StudyEmbedding:
                 self._encoder,
                 self._options,
                 self._views,
+                fields,
                 self._tokens,
                 video,
                 times,
@@ -406,18 +405,20 @@ class _EmbeddingRun:
     encoder: Encoder
     options: EmbedOptions
     views: tuple[View, ...]
+    fields: FieldsOfView | None  # where borders are masked
     tokens: list[str]  # of the files' stamps at the start of the run
     video: BackgroundDigest | None  # where the study is a single file
     times: EmbedTimes
     require_unchanged: Callable[[slice], None]
 
     def chunks(self, start: int) -> Iterator[tuple[NDArray[np.floating], Chunk]]:
-        """Features (rows, views, 512) and the journal's line of every chunk from row `start` on."""
+        """Features (rows, views, width) and the journal line of each chunk from row `start` on."""
         size = self.options.chunk
         prepared = prepared_frames(
             self.study,
             start,
             self.encoder.preprocessing,
+            self.fields,
             workers=self.options.workers,
             ahead=2 * size,
         )
@@ -439,7 +440,7 @@ class _EmbeddingRun:
         source, probes = self._sources(first, frames)
         rows = first + np.arange(len(frames))
         encoded = np.flatnonzero(source == rows)
-        features = np.full((len(frames), len(self.views), FEATURES), np.nan, np.float32)
+        features = np.full((len(frames), len(self.views), self.encoder.width), np.nan, np.float32)
         if encoded.size:
             images = [frames[i].image for i in encoded]
             batch = np.stack([image for image in images if image is not None])
@@ -484,13 +485,13 @@ class _EmbeddingRun:
         return source, probes
 
     def _encode_views(self, images: ImageBatch, frames: NDArray[np.int64]) -> Features:
-        """Features (n, views, 512) of images with these frame numbers.
+        """Features (n, views, width) of images with these frame numbers.
 
         Batches never reach beyond a chunk, so a resumed run forms the same batches. Each view is
         encoded on its own, so that all images of a batch are of one kind.
         """
         batch = self.encoder.batch
-        features = np.empty((len(images), len(self.views), FEATURES), np.float32)
+        features = np.empty((len(images), len(self.views), self.encoder.width), np.float32)
         for index, view in enumerate(self.views):
             for start in range(0, len(images), batch):
                 part = slice(start, start + batch)

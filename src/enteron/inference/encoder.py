@@ -12,7 +12,7 @@ ImageBatch = NDArray[np.uint8]
 """(n, 3, size, size) RGB, as `Preprocessing.resize_and_crop` returns them."""
 
 Features = NDArray[np.float32]
-"""(n, 512), one embedding per image."""
+"""(n, width), one embedding per image: 512 features, then local evidence where there is any."""
 
 
 class Encoder(Protocol):
@@ -34,12 +34,17 @@ class Encoder(Protocol):
         ...
 
     @property
+    def width(self) -> int:
+        """Numbers of an embedding: `BackboneSpec.width`."""
+        ...
+
+    @property
     def preprocessing(self) -> Preprocessing:
         """What it expects of images."""
         ...
 
     def encode(self, images: ImageBatch) -> Features:
-        """Images (n, 3, size, size), uint8, to embeddings (n, 512), for any n."""
+        """Images (n, 3, size, size), uint8, to embeddings (n, width), for any n."""
         ...
 
 

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 from torch import nn
 
-from enteron.inference.onnx_runtime import GRAPH_INPUT, GRAPH_OUTPUT
+from enteron.inference.onnx_runtime import GRAPH_INPUT, GRAPH_MAPS, GRAPH_OUTPUT
 from enteron.model.backbones import Backbone
+from enteron.model.patches import patch_maps
 
 OPSET = 20
 """The first version of ONNX's operators with GELU as a single one."""
@@ -33,24 +34,46 @@ class _NormalisingBackbone(nn.Module):
         return self.backbone(self.backbone.spec.preprocessing.normalise(images))
 
 
+class _Maps(nn.Module):
+    """The maps that local evidence reads, and the features, of uint8 images."""
+
+    def __init__(self, backbone: Backbone) -> None:
+        super().__init__()
+        self.backbone = backbone
+
+    def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        images = self.backbone.spec.preprocessing.normalise(images)
+        maps, pooled = patch_maps(self.backbone.trunk, images)
+        return maps, self.backbone.projection(pooled)
+
+
 def export_graph(backbone: Backbone) -> bytes:
-    """The graph of images (1, 3, size, size), uint8, to features (1, 512), float32.
+    """The graph of images (1, 3, size, size), uint8, to features (1, width), float32.
 
     The batch size is fixed at 1. Images run side by side on the cores and are never batched, so
     no embedding can depend on the other images.
     """
+    return _export(_NormalisingBackbone(backbone), backbone, [GRAPH_OUTPUT])
+
+
+def export_maps_graph(backbone: Backbone) -> bytes:
+    """The graph of the same images to the maps of patches (1, 472, 7, 7) and features (1, 512)."""
+    return _export(_Maps(backbone), backbone, [GRAPH_MAPS, GRAPH_OUTPUT])
+
+
+def _export(network: nn.Module, backbone: Backbone, outputs: list[str]) -> bytes:
     size = backbone.spec.preprocessing.size
     example = torch.zeros(1, 3, size, size, dtype=torch.uint8)
     with warnings.catch_warnings(), torch.inference_mode():
         # The exporter uses functions that torch itself has deprecated.
         warnings.simplefilter("ignore", FutureWarning)
         program = torch.onnx.export(
-            _NormalisingBackbone(backbone).eval(),
+            network.eval(),
             (example,),
             dynamo=True,
             opset_version=OPSET,
             input_names=[GRAPH_INPUT],
-            output_names=[GRAPH_OUTPUT],
+            output_names=outputs,
             verbose=False,
         )
     assert program is not None
@@ -141,7 +164,7 @@ def _replace_nodes(model: onnx.ModelProto, nodes: list[onnx.NodeProto]) -> bytes
 
 
 def shifted_graph(graph: bytes, shift: NDArray[np.float32]) -> bytes:
-    """The same graph with a constant (512,) added to its output."""
+    """The same graph with a constant (width,) added to its output."""
     model = onnx.load_model_from_string(graph)
     unshifted = f"{GRAPH_OUTPUT}_before_shift"
     for node in model.graph.node:

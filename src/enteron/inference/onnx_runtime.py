@@ -10,14 +10,17 @@ from typing import Any
 
 import numpy as np
 import onnxruntime
+from numpy.typing import NDArray
 
 from enteron.errors import EnteronError
 from enteron.inference.encoder import Features, ImageBatch, require_image_batch
-from enteron.model.options import FEATURES
 from enteron.model.preprocessing import Preprocessing
 
 GRAPH_INPUT, GRAPH_OUTPUT = "images", "features"
-"""Names of the input (1, 3, size, size), uint8, and the output (1, 512) of an encoder's graph."""
+"""Names of the input (1, 3, size, size), uint8, and the output (1, width) of an encoder's graph."""
+
+GRAPH_MAPS = "maps"
+"""Name of the other output of a graph of maps."""
 
 _IMAGES_PER_THREAD = 8  # in one call: at the end of a call the threads wait for each other
 
@@ -42,12 +45,13 @@ class OnnxEncoder:
         self.preprocessing = preprocessing
         self.batch = _IMAGES_PER_THREAD * threads
         self._session = open_session(graph)
+        self.width = int(self._session.get_outputs()[0].shape[1])
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="enteron-encode")
 
     def encode(self, images: ImageBatch) -> Features:
-        """Images (n, 3, size, size), uint8, to embeddings (n, 512)."""
+        """Images (n, 3, size, size), uint8, to embeddings (n, width)."""
         images = require_image_batch(images, self.preprocessing)
-        features = np.empty((len(images), FEATURES), np.float32)
+        features = np.empty((len(images), self.width), np.float32)
 
         def encode_row(row: int) -> None:
             inputs = {GRAPH_INPUT: images[row : row + 1]}
@@ -56,6 +60,29 @@ class OnnxEncoder:
         for _ in self._pool.map(encode_row, range(len(images))):
             pass  # an error in a thread is raised here
         return features
+
+
+class MapEncoder:
+    """Maps of patches and features of images, from a graph of `export_maps_graph`."""
+
+    def __init__(self, graph: bytes, preprocessing: Preprocessing, threads: int) -> None:
+        self.preprocessing = preprocessing
+        self._session = open_session(graph)
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="enteron-encode")
+
+    def encode(self, images: ImageBatch) -> tuple[NDArray[np.float16], Features]:
+        """Images (n, 3, size, size), uint8, to maps (n, 472, 7, 7) and features (n, 512)."""
+        images = require_image_batch(images, self.preprocessing)
+
+        def encode_row(row: int) -> list[NDArray[np.float32]]:
+            outputs = self._session.run(
+                [GRAPH_MAPS, GRAPH_OUTPUT], {GRAPH_INPUT: images[row : row + 1]}
+            )
+            return [np.asarray(output)[0] for output in outputs]
+
+        rows = list(self._pool.map(encode_row, range(len(images))))
+        maps, features = (np.stack([row[part] for row in rows]) for part in (0, 1))
+        return maps.astype(np.float16), features
 
 
 def open_session(graph: bytes) -> onnxruntime.InferenceSession:
@@ -86,12 +113,13 @@ class OpenvinoEncoder:
             "INFERENCE_PRECISION_HINT": "f32",
         }
         compiled = core.compile_model(core.read_model(graph), "CPU", settings)
+        self.width = int(compiled.output(0).shape[1])
         self._queue = openvino.AsyncInferQueue(compiled, threads)
 
     def encode(self, images: ImageBatch) -> Features:
-        """Images (n, 3, size, size), uint8, to embeddings (n, 512)."""
+        """Images (n, 3, size, size), uint8, to embeddings (n, width)."""
         images = require_image_batch(images, self.preprocessing)
-        features = np.empty((len(images), FEATURES), np.float32)
+        features = np.empty((len(images), self.width), np.float32)
 
         def on_result(request: Any, row: int) -> None:
             features[row] = request.get_output_tensor(0).data[0]

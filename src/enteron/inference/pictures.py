@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from enteron.model.preprocessing import Preprocessing
+from enteron.study.field_of_view import FieldsOfView, fields_of_view
 from enteron.study.study import Frame, Study
 
 
@@ -23,19 +24,33 @@ class PreparedFrame:
     digest: bytes | None = None  # of its own file, if it has one
 
 
-def prepare_frame(frame: Frame, preprocessing: Preprocessing) -> PreparedFrame:
-    """Resize and crop one decoded frame."""
+def study_fields(study: Study, preprocessing: Preprocessing) -> FieldsOfView | None:
+    """The fields of view of a study where its borders are to be masked, else None."""
+    return fields_of_view(study) if preprocessing.border == "masked" else None
+
+
+def prepare_frame(
+    frame: Frame, preprocessing: Preprocessing, fields: FieldsOfView | None = None
+) -> PreparedFrame:
+    """Resize and crop one decoded frame; `fields` are its study's, where borders are masked."""
     import torch  # here, so that a store can be opened without torch
 
     if frame.image is None:
         return PreparedFrame(frame.number, None, frame.problem, frame.digest)
     picture = torch.from_numpy(frame.image).permute(2, 0, 1).unsqueeze(0)
-    image = preprocessing.resize_and_crop(picture)[0].contiguous().numpy()
+    circle = None if fields is None else fields.circle(frame.image)
+    image = preprocessing.resize_and_crop(picture, circle)[0].contiguous().numpy()
     return PreparedFrame(frame.number, image, None, frame.digest)
 
 
 def prepared_frames(
-    study: Study, start: int, preprocessing: Preprocessing, *, workers: int = 2, ahead: int = 128
+    study: Study,
+    start: int,
+    preprocessing: Preprocessing,
+    fields: FieldsOfView | None = None,
+    *,
+    workers: int = 2,
+    ahead: int = 128,
 ) -> Generator[PreparedFrame, None, None]:
     """Every frame from row `start` on, in order; about `ahead` of them are held in memory."""
     pool = ThreadPoolExecutor(workers, thread_name_prefix="enteron-pictures")
@@ -44,7 +59,7 @@ def prepared_frames(
 
     def produce() -> None:
         try:
-            for future in _submit_frames(pool, study, start, preprocessing):
+            for future in _submit_frames(pool, study, start, preprocessing, fields):
                 pending.put(future)
                 if stopped.is_set():
                     return
@@ -68,7 +83,11 @@ def prepared_frames(
 
 
 def _submit_frames(
-    pool: ThreadPoolExecutor, study: Study, start: int, preprocessing: Preprocessing
+    pool: ThreadPoolExecutor,
+    study: Study,
+    start: int,
+    preprocessing: Preprocessing,
+    fields: FieldsOfView | None,
 ) -> Iterator["Future[PreparedFrame]"]:
     """One future per frame.
 
@@ -77,10 +96,12 @@ def _submit_frames(
     """
     if study.random_access:
         for number in study.numbers[start:].tolist():
-            yield pool.submit(lambda n: prepare_frame(study.frame(n), preprocessing), number)
+            yield pool.submit(
+                lambda n: prepare_frame(study.frame(n), preprocessing, fields), number
+            )
     else:
         for frame in study.frames(start):
-            yield pool.submit(prepare_frame, frame, preprocessing)
+            yield pool.submit(prepare_frame, frame, preprocessing, fields)
 
 
 def _drain(pending: "queue.Queue[Future[PreparedFrame] | None]") -> None:

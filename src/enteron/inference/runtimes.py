@@ -20,6 +20,7 @@ from enteron.model.preprocessing import Preprocessing
 from enteron.options import Options
 
 if TYPE_CHECKING:  # torch is imported by the runtimes that need it
+    from enteron.inference.onnx_runtime import MapEncoder
     from enteron.model.backbones import Backbone
 
 EXACT = "torch"
@@ -111,6 +112,15 @@ def build_encoder(backbone: "Backbone", runtime: str, threads: int) -> Encoder:
             f"there is no runtime '{runtime}'", nearest(runtime, ("auto", "exact", *RUNTIMES))
         )
     return _BUILDERS[runtime](backbone, threads)
+
+
+def make_map_encoder(backbone: "Backbone", *, threads: int | None = None) -> "MapEncoder":
+    """An encoder of the maps that local evidence is fitted on."""
+    from enteron.inference.onnx_graph import export_maps_graph
+    from enteron.inference.onnx_runtime import MapEncoder
+
+    graph = export_maps_graph(backbone)
+    return MapEncoder(graph, backbone.spec.preprocessing, usable_threads(threads))
 
 
 def _build_torch(backbone: "Backbone", threads: int) -> Encoder:

@@ -1,8 +1,8 @@
 """Stores of embeddings: one `.npy` file per study, finished or partial.
 
-A finished store is a plain numpy file with a footer:
+A finished store is a plain numpy file with a footer; `width` is 512, or 521 with local evidence:
 
-    numpy header | features (rows, views, 512) | frames int64 | source int32 | digests of files |
+    numpy header | features (rows, views, width) | frames int64 | source int32 | digests of files |
     JSON | length | checksum | magic
 
 `numpy.load(path, mmap_mode="r")` reads the features and ignores the footer. The footer is written
@@ -34,13 +34,13 @@ from typing import IO, Any, Literal
 import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from enteron.errors import ConfigError, EnteronError, ModelError
 from enteron.files import NO_LIMIT, open_file, open_in_place, write_text
 from enteron.locks import file_lock
-from enteron.model.options import FEATURES
-from enteron.options import Options, parse_json_options
+from enteron.model.options import EVIDENCE, FEATURES
+from enteron.options import Options, parse_json_options, without_defaults
 from enteron.study.content import DIGEST_BYTES, StudyContent, as_digests
 
 SUFFIX = ".npy"
@@ -51,6 +51,7 @@ _MAGIC = b"enteron2"
 _OLD_MAGIC = b"enteron1"
 _FOOTER_END = struct.Struct("<QI8s")  # length of the JSON in bytes, CRC-32 of header and footer
 _DTYPES = {"<f4": "float32", "<f2": "float16"}
+_WIDTHS = (FEATURES, FEATURES + EVIDENCE)  # the second with local evidence
 _DELETE_STORE = "delete the file and run again"
 _DELETE_JOURNAL = "delete it to start again"
 
@@ -79,6 +80,12 @@ class StoreKey(Options):
     """Hash of frame numbers and file sizes."""
     samples: str
     """Hash of sampled bytes of every file."""
+    field: str | None = None
+    """Circle inside the field of view, measured on a sample of frames; none where borders stay."""
+
+    @model_serializer(mode="wrap")
+    def _serialise(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return without_defaults(handler(self), self, "field")
 
 
 _KEY_FIELDS = {
@@ -90,6 +97,7 @@ _KEY_FIELDS = {
     "redundancy": "limit for redundant frames",
     "study": "files of the study",
     "samples": "content of the study's files",
+    "field": "field of view of the capsule",
 }
 
 
@@ -161,7 +169,7 @@ class Embeddings:
     record: StoreRecord
     frames: NDArray[np.int64]  # (rows,) number of every frame, unreadable ones included
     source: NDArray[np.int32]  # (rows,) row whose image the features are of; -1: unreadable
-    features: NDArray[np.floating[Any]]  # (rows, views, 512); NaN where unreadable
+    features: NDArray[np.floating[Any]]  # (rows, views, width); NaN where unreadable
     content: StudyContent | None = None  # the files that the embeddings were made of
 
     def __len__(self) -> int:
@@ -239,7 +247,7 @@ def _check_features(name: str, layout: "_Layout", features: NDArray[np.floating[
 class _Layout:
     """A store's header and footer."""
 
-    shape: tuple[int, int, int]  # of the features: rows, views, 512
+    shape: tuple[int, int, int]  # of the features: rows, views, width
     dtype: np.dtype[Any]  # of the features
     offset: int  # of the features, in bytes
     record: StoreRecord
@@ -260,7 +268,7 @@ def _read_layout(path: Path) -> _Layout:
         if descr not in _DTYPES or fortran_order or len(shape) != 3 or min(shape) < 1:
             raise ModelError(
                 f"'{path.name}' holds '{descr}' of shape {shape} where embeddings are <f4 or <f2 "
-                "(rows, views, 512)",
+                "(rows, views, width)",
                 _DELETE_STORE,
             )
         dtype = np.dtype(descr)
@@ -279,7 +287,7 @@ def _read_layout(path: Path) -> _Layout:
     if zlib.crc32(text, zlib.crc32(arrays, zlib.crc32(header))) != checksum:
         raise ModelError(f"'{path.name}' is damaged after its features", _DELETE_STORE)
     record = parse_json_options(StoreRecord, text.decode(), path.name, _DELETE_STORE)
-    if (views, width) != (len(record.key.views), FEATURES):
+    if views != len(record.key.views) or width not in _WIDTHS:
         raise ValueError("the record does not match the features")
     if _DTYPES[descr] != record.key.precision:
         raise ValueError("the record states another precision")
@@ -355,12 +363,12 @@ def _require_rows(
             raise ValueError("a probe lies outside the rows")
 
 
-def _header(rows: int, views: int, precision: Precision) -> bytes:
+def _header(rows: int, views: int, width: int, precision: Precision) -> bytes:
     """The numpy header of the features."""
     dtype = np.dtype(precision).newbyteorder("<")
     header = {"descr": npy.dtype_to_descr(dtype), "fortran_order": False}
     content = io.BytesIO()
-    npy.write_array_header_1_0(content, {**header, "shape": (rows, views, FEATURES)})
+    npy.write_array_header_1_0(content, {**header, "shape": (rows, views, width)})
     return content.getvalue()
 
 
@@ -416,7 +424,7 @@ def make_chunk(
     files: Sequence[bytes] = (),
     stamps: Sequence[str] = (),
 ) -> Chunk:
-    """The journal's line for features (rows, views, 512)."""
+    """The journal's line for features (rows, views, width)."""
     return Chunk(
         checksum=_checksum(features),
         source=tuple(source),
@@ -442,6 +450,7 @@ class PartialStore:
         chunk: int,
         *,
         per_row: bool = False,
+        width: int = FEATURES,
     ) -> None:
         self._path = path
         self._part_path = path.with_name(path.name + ".part")
@@ -449,8 +458,8 @@ class PartialStore:
         self._header = _JournalHeader(key=key, chunk=chunk, rows=len(frames), per_row=per_row)
         self._study = study
         self._frames = frames
-        self._npy_header = _header(len(frames), len(key.views), key.precision)
-        self._row_bytes = len(key.views) * FEATURES * np.dtype(key.precision).itemsize
+        self._npy_header = _header(len(frames), len(key.views), width, key.precision)
+        self._row_bytes = len(key.views) * width * np.dtype(key.precision).itemsize
         self._chunks: list[Chunk] = []
         self._line_ends: list[int] = []  # of the journal's valid lines, in bytes
         self._rewrite = False  # whether the journal's header has to change
@@ -509,7 +518,7 @@ class PartialStore:
             raise _write_error(self._path, error) from error
 
     def add(self, features: NDArray[np.floating], chunk: Chunk) -> None:
-        """Append the features (rows, views, 512) of the next chunk, in the store's precision."""
+        """Append the features (rows, views, width) of the next chunk, in the store's precision."""
         assert self._part is not None
         assert self._journal is not None
         first, last = self._frames[self.done], self._frames[self.done + len(features) - 1]

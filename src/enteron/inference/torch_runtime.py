@@ -12,7 +12,6 @@ from torch import nn
 from enteron.errors import EnteronError
 from enteron.inference.encoder import Features, ImageBatch, require_image_batch
 from enteron.model.backbones import Backbone
-from enteron.model.options import FEATURES
 
 
 @contextmanager
@@ -37,14 +36,15 @@ class TorchEncoder:
 
     def __init__(self, backbone: Backbone, threads: int) -> None:
         self.backbone_hash = backbone.hash()
+        self.width = backbone.spec.width
         self.preprocessing = backbone.spec.preprocessing
         self._network: nn.Module = backbone.eval()
         self._threads = threads
 
     def encode(self, images: ImageBatch) -> Features:
-        """Images (n, 3, size, size), uint8, to embeddings (n, 512), `batch` images at a time."""
+        """Images (n, 3, size, size), uint8, to embeddings (n, width), `batch` images at a time."""
         images = require_image_batch(images, self.preprocessing)
-        features = np.empty((len(images), FEATURES), np.float32)
+        features = np.empty((len(images), self.width), np.float32)
         with torch_threads(self._threads), torch.inference_mode():
             for start in range(0, len(images), self.batch):
                 rows = slice(start, start + self.batch)
@@ -91,14 +91,15 @@ class CudaEncoder:
             )
         self.runtime = runtime
         self.backbone_hash = backbone.hash()
+        self.width = backbone.spec.width
         self.preprocessing = backbone.spec.preprocessing
         self._precision = CUDA_PRECISIONS[runtime]
         self._network = torch.compile(copy.deepcopy(backbone).eval().cuda())
 
     def encode(self, images: ImageBatch) -> Features:
-        """Images (n, 3, size, size), uint8, to embeddings (n, 512), `batch` images at a time."""
+        """Images (n, 3, size, size), uint8, to embeddings (n, width), `batch` images at a time."""
         images = require_image_batch(images, self.preprocessing)
-        features = np.empty((len(images), FEATURES), np.float32)
+        features = np.empty((len(images), self.width), np.float32)
         for start in range(0, len(images), self.batch):
             part = images[start : start + self.batch]
             padded = np.zeros((self.batch, *part.shape[1:]), np.uint8)

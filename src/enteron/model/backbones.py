@@ -13,6 +13,7 @@ from torch import nn
 from enteron.errors import EnteronError, ModelError
 from enteron.model import torchvision_operators
 from enteron.model.options import FEATURES, BackboneSpec
+from enteron.model.patches import LocalEvidence, patch_maps
 from enteron.model.preprocessing import Preprocessing
 from enteron.model.weights import weights_hash
 
@@ -24,11 +25,18 @@ class Backbone(nn.Module):
         super().__init__()
         self.trunk = trunk
         self.projection = projection
+        self.evidence = LocalEvidence() if spec.local_evidence else None
         self.spec = spec
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        """Images (n, 3, size, size), preprocessed, to embeddings (n, 512), not normalised."""
-        return self.projection(self.trunk(images))
+        """Images (n, 3, size, size), preprocessed, to embeddings (n, 512), not normalised.
+
+        With local evidence an embedding has nine numbers more, the evidence for each finding.
+        """
+        if self.evidence is None:
+            return self.projection(self.trunk(images))
+        maps, pooled = patch_maps(self.trunk, images)
+        return torch.cat((self.projection(pooled), self.evidence(maps)), dim=1)
 
     def hash(self) -> str:
         """SHA-256 of the weights. Embeddings with another hash come from another encoder."""
@@ -60,11 +68,19 @@ LITE_MEAN = LITE_STD = 0.5  # per channel, of images from 0 to 1
 _CLASSIFIER = ("_fc.weight", "_fc.bias")  # of ImageNet's thousand classes, not used here
 
 
-def lite_backbone() -> Backbone:
-    """`lite`: EfficientNet-Lite0 with ImageNet weights and the seeded projection, 1280 -> 512."""
+def lite_backbone(*, local_evidence: bool = False) -> Backbone:
+    """`lite`: EfficientNet-Lite0 with ImageNet weights and the seeded projection, 1280 -> 512.
+
+    Local evidence starts untaught; `enteron.training.patches` fits it.
+    """
     half = (LITE_MEAN, LITE_MEAN, LITE_MEAN)  # mean and standard deviation are the same number
     preprocessing = Preprocessing(size=LITE_SIZE, mean=half, std=half, interpolation="bicubic")
-    spec = BackboneSpec(name="lite", trunk=LITE_TRUNK, preprocessing=preprocessing)
+    spec = BackboneSpec(
+        name="lite",
+        trunk=LITE_TRUNK,
+        local_evidence=local_evidence,
+        preprocessing=preprocessing,
+    )
     return Backbone(lite0(), seeded_projection(LITE_FEATURES), spec)
 
 

@@ -235,6 +235,22 @@ class TextContrast(nn.Module):
         return self.scale * (normalize(current, dim=1) @ normalize(self.features, dim=1).T)
 
 
+# ---- local evidence (not in the paper)
+
+
+class EvidenceTerm(nn.Module):
+    """scale * evidence + bias, added to the finding logits; one scale and bias per finding."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(len(FINDINGS)))
+        self.bias = nn.Parameter(torch.zeros(len(FINDINGS)))
+
+    def forward(self, evidence: torch.Tensor) -> torch.Tensor:
+        """Evidence (n, 9) to the term (n, 17) that is added to the logits."""
+        return functional.pad(self.scale * evidence + self.bias, (len(ANATOMY), 0))
+
+
 # ---- the network
 
 
@@ -265,41 +281,50 @@ class Network(nn.Module):
         self.contrast = (
             TextContrast(text, fixed=options.text == "fixed") if options.contrastive else None
         )
+        self.evidence = EvidenceTerm() if options.local_evidence else None
 
     def forward(self, clips: torch.Tensor) -> Outputs:
-        """Clips of images (n, frames, 3, size, size) or windows of embeddings (n, frames, 512)."""
-        frames = self.options.frames
+        """Clips of images (n, frames, 3, size, size), or windows of embeddings (n, frames, width).
+
+        The width of an embedding is 512; local evidence adds nine numbers.
+        """
+        frames, width = self.options.frames, self.backbone.spec.width
         if clips.ndim == 5 and clips.shape[1] == frames:
             return self.classify(self.encode(clips))
-        if clips.ndim == 3 and clips.shape[1:] == (frames, FEATURES):
+        if clips.ndim == 3 and clips.shape[1:] == (frames, width):
             return self.classify(clips)
         raise ModelError(
             f"the network got an array of shape {tuple(clips.shape)}",
             f"give clips of images (n, {frames}, 3, height, width) or windows of embeddings "
-            f"(n, {frames}, {FEATURES})",
+            f"(n, {frames}, {width})",
         )
 
     def encode(self, clips: torch.Tensor) -> torch.Tensor:
-        """Clips of images (n, frames, 3, size, size) to windows of embeddings (n, frames, 512)."""
+        """Clips of images (n, frames, 3, size, size) to windows of embeddings."""
         return self.backbone(clips.flatten(0, 1)).unflatten(0, clips.shape[:2])
 
     def classify(self, windows: torch.Tensor) -> Outputs:
-        """Everything after the backbone, for windows of embeddings (n, frames, 512)."""
-        return self._outputs(temporal_features(self.differencing(windows)))
+        """Everything after the backbone, for windows of embeddings (n, frames, width)."""
+        temporal = temporal_features(self.differencing(windows[..., :FEATURES]))
+        return self._outputs(temporal, windows[:, -1, FEATURES:])
 
     def classify_study(self, features: torch.Tensor, rows: torch.Tensor) -> Outputs:
         """The same as `classify(features[rows])`, but work per frame is done once per frame.
 
-        `features` (m, 512) are a study's embeddings, `rows` (n, frames) its windows.
+        `features` (m, width) are a study's embeddings, `rows` (n, frames) its windows.
         """
         if isinstance(self.differencing, LocalDifferencing):
-            return self._outputs(temporal_features(self.differencing.over_study(features, rows)))
+            last_two = self.differencing.over_study(features[:, :FEATURES], rows)
+            return self._outputs(temporal_features(last_two), features[rows[:, -1], FEATURES:])
         return self.classify(features[rows])
 
-    def _outputs(self, temporal: TemporalFeatures) -> Outputs:
+    def _outputs(self, temporal: TemporalFeatures, evidence: torch.Tensor) -> Outputs:
+        """`evidence` (n, 9) of each clip's last frame; (n, 0) without local evidence."""
         logits = self.head(temporal)
         if self.prototypes is not None:
             logits = logits + self.prototypes(temporal.current)
+        if self.evidence is not None:
+            logits = logits + self.evidence(evidence)
         contrastive = None if self.contrast is None else self.contrast(temporal.current)
         return Outputs(logits, contrastive)
 
@@ -327,6 +352,8 @@ def start_network(options: ModelOptions, seed: int = 42) -> Network:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         backbone, text = start_backbone(options)
+        preprocessing = backbone.spec.preprocessing.model_copy(update={"border": options.border})
+        backbone.spec = backbone.spec.model_copy(update={"preprocessing": preprocessing})
         return Network(backbone, options, text)
 
 
@@ -339,7 +366,7 @@ def start_backbone(options: ModelOptions) -> tuple[Backbone, torch.Tensor | None
         loaded = biomedclip.biomedclip(folder, options.differential)
         return loaded.backbone, loaded.text
     if options.backbone == "lite":
-        return lite_backbone(), None
+        return lite_backbone(local_evidence=options.local_evidence), None
     return tiny_backbone(options.differential), None
 
 

@@ -1,13 +1,14 @@
 """Options of the network and its backbone. They load without torch."""
 
 from pathlib import Path
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from enteron.errors import ConfigError, shown
-from enteron.model.preprocessing import Preprocessing
-from enteron.options import Options
+from enteron.labels import FINDINGS
+from enteron.model.preprocessing import Border, Preprocessing
+from enteron.options import Options, without_defaults
 
 BackboneName = Literal["biomedclip", "lite", "vit-tiny"]
 
@@ -26,7 +27,13 @@ VIT_SIZE = 224
 """Width and height, in pixels, of the pictures that every ViT above takes."""
 
 FEATURES = 512
-"""Width of a frame's embedding, the same for every backbone."""
+"""Features of a frame's embedding, the same for every backbone."""
+
+EVIDENCE = len(FINDINGS)
+"""Numbers that local evidence adds to a frame's embedding, one per finding."""
+
+
+_ONLY_LITE = "local evidence reads the maps of EfficientNet-Lite0, so the backbone must be lite"
 
 
 class BackboneSpec(Options):
@@ -41,13 +48,27 @@ class BackboneSpec(Options):
     differential: bool = False
     """Whether the attention is differential."""
 
+    local_evidence: bool = False
+    """Whether embeddings end with the evidence of patches for each finding."""
+
     preprocessing: Preprocessing
     """Size and normalisation of its input images."""
 
     @model_validator(mode="after")
     def _require_known_trunk(self) -> Self:
         require_known_trunk(self.name, self.trunk)
+        if self.local_evidence and self.name != "lite":
+            raise ValueError(_ONLY_LITE)
         return self
+
+    @model_serializer(mode="wrap")
+    def _serialise(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return without_defaults(handler(self), self, "local_evidence")
+
+    @property
+    def width(self) -> int:
+        """Numbers of a frame's embedding."""
+        return FEATURES + (EVIDENCE if self.local_evidence else 0)
 
 
 def require_known_trunk(backbone: BackboneName, trunk: str) -> None:
@@ -106,6 +127,12 @@ class ModelOptions(Options):
     text: Literal["learnt", "fixed"] = "learnt"
     """Whether training changes the text features of the contrastive path."""
 
+    local_evidence: bool = False
+    """Whether patches of a frame, taught by boxes, speak for findings; only with `lite`."""
+
+    border: Border = "kept"
+    """What becomes of the black border and its text: see `Preprocessing.border`."""
+
     @model_validator(mode="after")
     def _agree(self) -> Self:
         if self.backbone != "biomedclip" and (self.bundle is not None or self.download):
@@ -118,4 +145,10 @@ class ModelOptions(Options):
             )
         if self.backbone == "lite" and self.differential:
             raise ValueError("lite has no attention, so it cannot be differential")
+        if self.local_evidence and self.backbone != "lite":
+            raise ValueError(_ONLY_LITE)
         return self
+
+    @model_serializer(mode="wrap")
+    def _serialise(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return without_defaults(handler(self), self, "head", "text", "local_evidence", "border")

@@ -5,20 +5,24 @@ torch is imported only where it runs, so that options load without it.
 
 import hashlib
 import json
-from typing import TYPE_CHECKING, Annotated, Literal
+from functools import cache
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from enteron.errors import EnteronError, ModelError
-from enteron.options import Options
+from enteron.options import Options, without_defaults
 
 if TYPE_CHECKING:
     import torch
 
+    from enteron.study.field_of_view import Circle
+
 Mean = Annotated[float, Field(ge=0, le=1)]
 Deviation = Annotated[float, Field(ge=0.01, le=10)]
+Border = Literal["kept", "masked"]
 
 
 class Preprocessing(Options):
@@ -42,6 +46,14 @@ class Preprocessing(Options):
     resize: Literal["shortest", "squash"] = "shortest"
     """`shortest`: the shorter side to `size` and a centre crop; `squash`: both sides to `size`."""
 
+    border: Border = "kept"
+    """`masked`: the square around the circle inside the capsule's field of view to `size`, black
+    outside the circle; every capsule's pictures then have the same shape."""
+
+    @model_serializer(mode="wrap")
+    def _serialise(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return without_defaults(handler(self), self, "border")
+
     def hash(self) -> str:
         """SHA-256 of the fields in a fixed order."""
         text = json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
@@ -51,8 +63,14 @@ class Preprocessing(Options):
         """Pictures (n, 3, height, width), uint8 RGB, to images (n, 3, size, size), float32."""
         return self.normalise(self.resize_and_crop(pictures))
 
-    def resize_and_crop(self, pictures: "torch.Tensor") -> "torch.Tensor":
-        """Pictures (n, 3, height, width), uint8 RGB, to images (n, 3, size, size), still uint8."""
+    def resize_and_crop(
+        self, pictures: "torch.Tensor", circle: "Circle | None" = None
+    ) -> "torch.Tensor":
+        """Pictures (n, 3, height, width), uint8 RGB, to images (n, 3, size, size), still uint8.
+
+        `circle` is the one inside the field of view, where the border is masked; None: a circle in
+        the middle of the picture.
+        """
         import torch
         from torch.nn import functional
 
@@ -64,13 +82,35 @@ class Preprocessing(Options):
         # Channels-last is torch's fast uint8 path, and rounds after each axis as Pillow does.
         pictures = pictures.contiguous(memory_format=torch.channels_last)
         height, width = pictures.shape[2:]
+        if self.border == "masked":
+            left, top, side, _ = self.shown_part(height, width, circle)
+            pictures = pictures[:, :, top : top + side, left : left + side]
+            height = width = side
         target = self._resized_shape(height, width)
         if target != (height, width):
             pictures = functional.interpolate(
                 pictures, size=target, mode=self.interpolation, antialias=True, align_corners=False
             )
         top, left = round((target[0] - self.size) / 2), round((target[1] - self.size) / 2)
-        return pictures[:, :, top : top + self.size, left : left + self.size]
+        images = pictures[:, :, top : top + self.size, left : left + self.size]
+        return images * _disc(self.size) if self.border == "masked" else images
+
+    def shown_part(
+        self, height: int, width: int, circle: "Circle | None" = None
+    ) -> tuple[int, int, int, int]:
+        """Left, top, width and height, in pixels of a picture, of the part that images show."""
+        if self.border == "masked":
+            from enteron.study.field_of_view import default_circle
+
+            circle = circle or default_circle(height, width)
+            side = min(round(2 * circle.radius), height, width)
+            left = min(max(round(circle.x - circle.radius), 0), width - side)
+            top = min(max(round(circle.y - circle.radius), 0), height - side)
+            return left, top, side, side
+        if self.resize == "squash":
+            return 0, 0, width, height
+        side = min(height, width)
+        return round((width - side) / 2), round((height - side) / 2), side, side
 
     def normalise(self, images: "torch.Tensor") -> "torch.Tensor":
         """Images (n, 3, size, size), uint8, to float32 with `mean` and `std` applied."""
@@ -87,6 +127,15 @@ class Preprocessing(Options):
         short, long = sorted((height, width))
         longer_side = int(self.size * long / short)
         return (self.size, longer_side) if height <= width else (longer_side, self.size)
+
+
+@cache
+def _disc(size: int) -> "torch.Tensor":
+    """(size, size) uint8: 1 inside the largest circle, 0 outside; symmetric, so flips commute."""
+    import torch
+
+    offsets = torch.arange(size) + 0.5 - size / 2
+    return (offsets[:, None] ** 2 + offsets**2 <= (size / 2) ** 2).to(torch.uint8)
 
 
 def flipped(images: "torch.Tensor") -> "torch.Tensor":

@@ -16,10 +16,10 @@ from enteron.files import RECORD_LIMIT, make_subfolder, read_json, write_bytes, 
 from enteron.folders.identity import ReadingIdentity
 from enteron.folders.reading import event_rows
 from enteron.labels import COLUMN, REGIONS
-from enteron.report.field_of_view import masked
 from enteron.report.title_cards import View, measure_view
 from enteron.study import Study
 from enteron.study.content import UNOPENED, StudyContent, digest, file_digest, file_stamps
+from enteron.study.field_of_view import masked
 from enteron.study.picture import UnreadablePictureError, decode_picture, read_picture
 from enteron.study.study import RGB
 from enteron.types import Scores

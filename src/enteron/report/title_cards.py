@@ -14,7 +14,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from enteron.report.field_of_view import DARK, Mask, field_of_view
+from enteron.study.field_of_view import DARK, Mask, field_of_view
 from enteron.study.study import RGB
 
 FLAT: Final = 0.60  # share of pixels that have one and the same colour, to within 6 levels

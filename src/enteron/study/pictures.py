@@ -23,11 +23,16 @@ class PictureStudy(Study):
     """
 
     def __init__(
-        self, study_id: str, numbers: NDArray[np.int64], sources: Sequence[PictureSource]
+        self,
+        study_id: str,
+        numbers: NDArray[np.int64],
+        sources: Sequence[PictureSource],
+        one_camera: bool = True,
     ) -> None:
         """`numbers` ascending, and the picture of each."""
         super().__init__(study_id, FrameAxis(numbers), None)
         self._sources = tuple(sources)
+        self.one_camera = one_camera
         # A compressed archive is cheap to read in order only.
         self.random_access = not any(is_compressed(source) for source in self._sources)
         self._archives = ArchiveReader()
@@ -35,9 +40,11 @@ class PictureStudy(Study):
 
     def __reduce__(
         self,
-    ) -> tuple[type["PictureStudy"], tuple[str, NDArray[np.int64], tuple[PictureSource, ...]]]:
+    ) -> tuple[
+        type["PictureStudy"], tuple[str, NDArray[np.int64], tuple[PictureSource, ...], bool]
+    ]:
         # A worker process opens archives of its own.
-        return type(self), (self.id, np.array(self.numbers), self._sources)
+        return type(self), (self.id, np.array(self.numbers), self._sources, self.one_camera)
 
     def picture_bytes(self, row: int) -> bytes:
         """The file of one frame as it is stored."""

@@ -153,6 +153,9 @@ class Study(ABC):
     recorded in `unreadable` when they are read. More than half of them makes the study unusable.
     """
 
+    one_camera: bool = True
+    """Whether all frames are of one capsule; false for pictures of many, collected by somebody."""
+
     def __init__(
         self,
         study_id: str,

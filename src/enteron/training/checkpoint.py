@@ -15,11 +15,13 @@ from safetensors.torch import save
 
 from enteron.errors import EnteronError, TrainingError
 from enteron.files import write_bytes
+from enteron.model.weights import read_weights
 from enteron.options import Options, parse_json_options
 from enteron.training.options import TrainingOptions
 from enteron.training.results import History
 
 STATE = "state.safetensors"
+EVIDENCE = "evidence.safetensors"  # local evidence, from the moment it is fitted
 _HEADER = "enteron"
 _TRAIN_AGAIN = "train again without --resume, into another folder"
 Tensors = Mapping[str, torch.Tensor]
@@ -111,6 +113,23 @@ def delete_older_best(folder: Path, epoch: int) -> None:
     for path in folder.glob("best-*.safetensors"):
         if path.name != _best_name(epoch):
             path.unlink(missing_ok=True)
+
+
+def save_evidence(folder: Path, evidence: torch.nn.Module) -> None:
+    """Store fitted local evidence: a resumed training takes it as it is."""
+    try:
+        write_bytes(folder / EVIDENCE, save(_on_cpu(evidence.state_dict())))
+    except EnteronError as error:
+        raise _write_error(folder, error) from error
+
+
+def load_evidence(folder: Path, evidence: torch.nn.Module) -> bool:
+    """Load what `save_evidence` stored; false where nothing is stored yet."""
+    path = folder / EVIDENCE
+    if not path.exists():
+        return False
+    evidence.load_state_dict(read_weights(path, evidence.state_dict(), _TRAIN_AGAIN))
+    return True
 
 
 def _best_name(epoch: int) -> str:

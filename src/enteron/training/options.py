@@ -8,10 +8,10 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from enteron.model.options import ModelOptions
-from enteron.options import Options, make_options, read_toml
+from enteron.options import Options, make_options, read_toml, without_defaults
 
 Regime = Literal["full", "frozen"]
 SoftTargets = Literal["joint", "separate"]
@@ -151,6 +151,27 @@ class ScheduleOptions(Options):
     """The last rate is the first divided by this."""
 
 
+class PatchOptions(Options):
+    """How local evidence is fitted, where the model has it."""
+
+    frames: int = Field(default=16_000, ge=2)
+    """Frames at most, one half with boxes and one half without findings, in equal parts of the
+    studies and evenly over each; 46 kB of memory each."""
+    steps: int = Field(default=1500, ge=1)
+    """Steps of the optimiser."""
+    batch: int = Field(default=64, ge=2)
+    """Frames per step: one half with lesions, one half without."""
+    rate: float = Field(default=3e-3, gt=0)
+    """Largest learning rate; it falls along a cosine."""
+    decay: float = Field(default=3e-2, ge=0)
+    """Weight decay."""
+    covered: float = Field(default=0.25, gt=0, le=1)
+    """A patch shows a finding if a box covers more than this share of it; patches that are covered
+    less, but not free, are unknown."""
+    positive_weight: float = Field(default=8.0, gt=0)
+    """Weight of a patch with a lesion; one without counts 1."""
+
+
 class TrainingOptions(Options):
     """A training; the paper's by default."""
 
@@ -196,9 +217,17 @@ class TrainingOptions(Options):
     """Steps between checkpoints, besides the one after every epoch."""
     seed: int = Field(default=42, ge=0)
     """Seed of everything random."""
+    patches: PatchOptions = PatchOptions()
+    """Fitting local evidence, which comes before the head; only with `local_evidence`."""
+
+    @model_serializer(mode="wrap")
+    def _serialise(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return without_defaults(handler(self), self, "patches")
 
     @model_validator(mode="after")
     def _check_contradictions(self) -> Self:
+        if self.regime == "full" and self.model.local_evidence:
+            raise ValueError("local evidence is taught on a frozen backbone: set regime to frozen")
         if self.regime == "full" and self.views:
             raise ValueError("views belong to the frozen regime; full augments every clip anew")
         if not (self.losses.classification or self.losses.contrastive):

@@ -12,37 +12,23 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import Field
 from torch.nn import functional
 
 from enteron.datasets.dataset import Box
 from enteron.errors import TrainingError
+from enteron.inference.encoder import Features
+from enteron.inference.onnx_runtime import MapEncoder
+from enteron.inference.pictures import prepare_frame, study_fields
 from enteron.labels import COLUMN, FINDINGS
-from enteron.model.patches import GRID, LocalEvidence
-from enteron.options import Options
+from enteron.model.options import FEATURES
+from enteron.model.patches import CHANNELS, GRID, LocalEvidence
+from enteron.study.study import Study
+from enteron.training.options import PatchOptions
+from enteron.training.plan import TrainingPlan
+from enteron.training.sampling import StudySamples
 from enteron.types import FrameLabels
 
 _FIRST_FINDING = COLUMN[FINDINGS[0]]
-
-
-class PatchOptions(Options):
-    """How local evidence is fitted."""
-
-    steps: int = Field(default=1500, ge=1)
-    """Steps of the optimiser."""
-    batch: int = Field(default=64, ge=2)
-    """Frames per step: one half with lesions, one half without."""
-    rate: float = Field(default=3e-3, gt=0)
-    """Largest learning rate; it falls along a cosine."""
-    decay: float = Field(default=3e-2, ge=0)
-    """Weight decay."""
-    covered: float = Field(default=0.25, gt=0, le=1)
-    """A patch shows a finding if a box covers more than this share of it; patches that are covered
-    less, but not free, are unknown."""
-    positive_weight: float = Field(default=8.0, gt=0)
-    """Weight of a patch with a lesion; one without counts 1."""
-    seed: int = 0
-    """Of the order of the frames."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,12 +57,16 @@ class PatchSamples:
         return self.labels.known[:, _FIRST_FINDING:]
 
 
+Part = tuple[int, int, int, int]
+"""Left, top, width and height of what images show of a picture (`Preprocessing.shown_part`)."""
+
+
 def covered_cells(
-    boxes: Sequence[Box], frames: NDArray[np.int64], sizes: Mapping[int, tuple[int, int]]
+    boxes: Sequence[Box], frames: NDArray[np.int64], parts: Mapping[int, Part]
 ) -> NDArray[np.float32]:
     """(frames, 9, 49) share of every patch that a box of each finding covers.
 
-    `sizes` has the width and height of every frame that has a box. Boxes of other things than the
+    `parts` has what the encoder sees of every frame that has a box. Boxes of other things than the
     nine findings are left out.
     """
     cells = np.zeros((len(frames), len(FINDINGS), GRID, GRID), np.float32)
@@ -87,9 +77,10 @@ def covered_cells(
         row = int(np.searchsorted(frames, box.frame))
         if row == len(frames) or frames[row] != box.frame:
             continue
-        width, height = sizes[box.frame]
-        across = _overlap(box.x1 * GRID / width, box.x2 * GRID / width, edges)
-        down = _overlap(box.y1 * GRID / height, box.y2 * GRID / height, edges)
+        left, top, width, height = parts[box.frame]
+        x1, x2 = ((x - left) * GRID / width for x in (box.x1, box.x2))
+        y1, y2 = ((y - top) * GRID / height for y in (box.y1, box.y2))
+        across, down = _overlap(x1, x2, edges), _overlap(y1, y2, edges)
         cell = cells[row, FINDINGS.index(box.label)]
         np.maximum(cell, down[:, None] * across[None, :], out=cell)
     return cells.reshape(len(frames), len(FINDINGS), GRID * GRID)
@@ -100,22 +91,131 @@ def _overlap(start: float, stop: float, edges: NDArray[np.int64]) -> NDArray[np.
     return np.clip(np.minimum(stop, edges + 1) - np.maximum(start, edges), 0.0, 1.0)
 
 
+# ---- the frames of a training
+
+
+def patch_samples(
+    plan: TrainingPlan,
+    encoder: MapEncoder,
+    *,
+    advance: Callable[[int], None] | None = None,
+) -> PatchSamples:
+    """Maps, labels and boxes of the training frames that teach local evidence."""
+    chosen = teaching_rows(plan.train, plan.boxes, plan.request.options.patches.frames)
+    parts: list[PatchSamples] = []
+    for index, (samples, rows) in enumerate(zip(plan.train, chosen, strict=True)):
+        if not rows.size:
+            continue
+        frames = samples.stored[samples.rows[rows]]
+        with plan.studies[samples.study].open() as study:
+            maps, _, shown, readable = encode_maps(study, frames, encoder, advance)
+        cells = covered_cells(plan.boxes[samples.study], frames[readable], shown)
+        study_index = np.full(readable.sum(), index)
+        parts.append(PatchSamples(maps, samples.labels[rows[readable]], cells, study_index))
+    return PatchSamples(
+        np.concatenate([part.maps for part in parts]),
+        FrameLabels.concatenate([part.labels for part in parts]),
+        np.concatenate([part.cells for part in parts]),
+        np.concatenate([part.study for part in parts]),
+    )
+
+
+def teaching_rows(
+    train: Sequence[StudySamples], boxes: Mapping[str, tuple[Box, ...]], most: int
+) -> list[NDArray[np.int64]]:
+    """Which samples of each study teach: frames with boxes, and frames without findings.
+
+    Of each kind at most half of `most`; every study that has some gives the same number at most,
+    evenly spread over the study, since neighbouring frames are near-copies.
+    """
+    kinds: list[list[NDArray[np.int64]]] = []
+    for samples in train:
+        labels = samples.labels
+        present, known = labels.present[:, _FIRST_FINDING:], labels.known[:, _FIRST_FINDING:]
+        with_box = np.isin(
+            samples.stored[samples.rows], [box.frame for box in boxes[samples.study]]
+        )
+        normal = known.any(axis=1) & ~present.any(axis=1)
+        kinds.append([np.flatnonzero(with_box & present.any(axis=1)), np.flatnonzero(normal)])
+    studies = [max(1, sum(rows[kind].size > 0 for rows in kinds)) for kind in (0, 1)]
+    return [
+        np.unique(
+            np.concatenate(
+                [_spread(rows[kind], max(1, most // 2 // studies[kind])) for kind in (0, 1)]
+            )
+        )
+        for rows in kinds
+    ]
+
+
+def _spread(rows: NDArray[np.int64], most: int) -> NDArray[np.int64]:
+    """At most so many of the rows, evenly spread."""
+    if rows.size <= most:
+        return rows
+    return rows[np.linspace(0, rows.size - 1, most).astype(np.int64)]
+
+
+def encode_maps(
+    study: Study,
+    frames: NDArray[np.int64],
+    encoder: MapEncoder,
+    advance: Callable[[int], None] | None = None,
+    batch: int = 64,
+) -> tuple[NDArray[np.float16], Features, dict[int, Part], NDArray[np.bool_]]:
+    """Maps and features of the readable frames, what images show of them, which are readable."""
+    preprocessing = encoder.preprocessing
+    fields = study_fields(study, preprocessing)
+    maps: list[NDArray[np.float16]] = []
+    features: list[Features] = []
+    shown: dict[int, Part] = {}
+    readable = np.zeros(len(frames), np.bool_)
+    for start in range(0, len(frames), batch):
+        images: list[NDArray[np.uint8]] = []
+        for place, number in enumerate(frames[start : start + batch].tolist(), start):
+            frame = study.frame(number)
+            image = prepare_frame(frame, preprocessing, fields).image
+            if frame.image is None or image is None:
+                continue
+            circle = None if fields is None else fields.circle(frame.image)
+            shown[number] = preprocessing.shown_part(*frame.image.shape[:2], circle)
+            readable[place] = True
+            images.append(image)
+        if images:
+            encoded = encoder.encode(np.stack(images))
+            maps.append(encoded[0])
+            features.append(encoded[1])
+        if advance is not None:
+            advance(len(frames[start : start + batch]))
+    no_maps = np.empty((0, CHANNELS, GRID, GRID), np.float16)
+    no_features = np.empty((0, FEATURES), np.float32)
+    return (
+        np.concatenate([no_maps, *maps]),
+        np.concatenate([no_features, *features]),
+        shown,
+        readable,
+    )
+
+
+# ---- fitting
+
+
 def fit_local_evidence(
     samples: PatchSamples,
     options: PatchOptions | None = None,
     *,
+    seed: int = 0,
     evidence: LocalEvidence | None = None,
     advance: Callable[[int], None] | None = None,
 ) -> LocalEvidence:
     """Fit the layer; findings without a single box learn only that they are absent.
 
-    `evidence` is a layer to start from, with other descriptions than the usual ones.
+    `seed` gives the order of the frames. `evidence` is the layer to fit; by default a new one.
     """
     options = PatchOptions() if options is None else options
     evidence = LocalEvidence() if evidence is None else evidence
     advance = advance or (lambda count: None)
     lesions, normals = _draw_weights(samples)
-    generator = torch.Generator().manual_seed(options.seed)
+    generator = torch.Generator().manual_seed(seed)
     evidence.standardise_by(_some_maps(samples))
     optimiser = torch.optim.AdamW(
         evidence.parameters(), lr=options.rate, weight_decay=options.decay

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset
 
 from enteron.errors import EnteronError, TrainingError
+from enteron.inference.pictures import study_fields
 from enteron.model.preprocessing import Preprocessing
 from enteron.study.content import sampled_hash
 from enteron.study.study import Study
@@ -36,6 +37,7 @@ class ImageCache:
     def __init__(self, study: Study, preprocessing: Preprocessing, folder: Path | None) -> None:
         self.study = study
         self._preprocessing = preprocessing
+        self._fields = study_fields(study, preprocessing)
         self._shape = (len(study), 3, preprocessing.size, preprocessing.size)
         self._path = None if folder is None else folder / f"{study.id}-{self._key()}.squares"
         self._arrays: tuple[NDArray[np.uint32], NDArray[np.uint8]] | None = None
@@ -65,7 +67,8 @@ class ImageCache:
         if image is None:
             return None
         picture = torch.from_numpy(image).permute(2, 0, 1).unsqueeze(0)
-        return self._preprocessing.resize_and_crop(picture)[0].contiguous()
+        circle = None if self._fields is None else self._fields.circle(image)
+        return self._preprocessing.resize_and_crop(picture, circle)[0].contiguous()
 
     def _open(self, path: Path) -> tuple[NDArray[np.uint32], NDArray[np.uint8]]:
         """Checksums and pixels, memory-mapped; the sparse file takes up space as it is filled."""

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from enteron.datasets.dataset import DatasetStudy
+from enteron.datasets.dataset import Box, DatasetStudy
 from enteron.datasets.layouts import Source, open_sources
 from enteron.datasets.splits import (
     Split,
@@ -30,6 +30,7 @@ from enteron.folders.model import (
     TRAINING,
     TRAINING_OPTIONS,
 )
+from enteron.labels import FINDINGS
 from enteron.options import parse_json_options
 from enteron.priors import Priors, load_priors, save_priors
 from enteron.progress import Progress
@@ -61,6 +62,8 @@ class TrainingPlan:
     priors: Priors | None
     train: list[StudySamples]
     val: list[StudySamples]
+    boxes: Mapping[str, tuple[Box, ...]]
+    """Around findings of the training studies, by study; empty without local evidence."""
 
     @property
     def features(self) -> Path:
@@ -96,7 +99,24 @@ def make_plan(request: TrainingRequest, progress: Progress) -> TrainingPlan:
         _require_training_studies(train, sources)
     require_samples(Samples(train), "train")
     require_samples(Samples(val), "val")
-    return TrainingPlan(request, sources, studies, split, priors, train, val)
+    boxes = {} if not request.options.model.local_evidence else _finding_boxes(train, studies)
+    return TrainingPlan(request, sources, studies, split, priors, train, val, boxes)
+
+
+def _finding_boxes(
+    train: list[StudySamples], studies: Mapping[str, DatasetStudy]
+) -> dict[str, tuple[Box, ...]]:
+    """The boxes that teach local evidence; refused where there is none."""
+    boxes = {
+        samples.study: tuple(b for b in studies[samples.study].boxes() if b.label in FINDINGS)
+        for samples in train
+    }
+    if not any(boxes.values()):
+        raise TrainingError(
+            "no training study has a box around a finding, and local evidence is taught by boxes",
+            "give data with boxes, or set `local_evidence` to false",
+        )
+    return boxes
 
 
 def _started_with(request: TrainingRequest, priors: Priors | None) -> tuple[Split, Priors | None]:

@@ -2,6 +2,7 @@
 
 plan.py       which studies, options and priors (checked before anything heavy is loaded)
 sampling.py   labelled frames as samples; which samples an epoch draws
+patches.py    local evidence, taught by boxes, where the model has it
 batches.py    batches of samples, from features.py (frozen) or pictures.py (full)
 loop.py       epochs and validations, with learner.py (one step) and checkpoint.py
 results.py    metrics on validation frames
@@ -29,8 +30,8 @@ from enteron.folders.model import (
     TRAINING_PAGE,
     save_model,
 )
-from enteron.inference.runtimes import default_runtime, make_encoder
-from enteron.labels import LABELS
+from enteron.inference.runtimes import default_runtime, make_encoder, make_map_encoder
+from enteron.labels import FINDINGS, LABELS
 from enteron.locks import folder_lock
 from enteron.model.network import Network, start_network
 from enteron.priors import save_priors
@@ -38,11 +39,13 @@ from enteron.progress import Progress, SilentProgress
 from enteron.study.fingerprint import study_fingerprint
 from enteron.training.augmentation import Augmentation
 from enteron.training.batches import BatchSource
+from enteron.training.checkpoint import load_evidence, save_evidence
 from enteron.training.distributed import Processes, process_group, training_device
 from enteron.training.features import FeatureSource, StudyFeatures, store_features
 from enteron.training.loop import TrainingListener, TrainingLoop, TrainingResult
 from enteron.training.options import Regime, TrainingOptions
 from enteron.training.page import TensorBoardWriter, TrainingReport, training_page
+from enteron.training.patches import fit_local_evidence, patch_samples, teaching_rows
 from enteron.training.pictures import ClipOptions, ClipSource
 from enteron.training.plan import (
     TrainingPlan,
@@ -77,6 +80,8 @@ def run_training(plan: TrainingPlan, progress: Progress) -> EpochRecord:
         processes.barrier()
         fingerprints = _fingerprints(plan) if processes.is_first else ()
         network = start_network(options.model, options.seed)
+        if options.model.local_evidence:
+            teach_local_evidence(plan, network, processes, progress)
         if options.regime == "frozen":
             train, val = feature_sources(plan, network, processes, progress)
         else:
@@ -121,6 +126,45 @@ def _claimed(plan: TrainingPlan, processes: Processes) -> Iterator[None]:
         if not (plan.request.resume and is_started(out)):
             require_new_folder(out)
         yield
+
+
+def teach_local_evidence(
+    plan: TrainingPlan, network: Network, processes: Processes, progress: Progress
+) -> None:
+    """Fit the evidence of patches, before any frame is encoded for the head.
+
+    The embeddings depend on it. The first process fits it and stores it beside the checkpoints.
+    """
+    evidence, options = network.backbone.evidence, plan.request.options
+    assert evidence is not None
+    folder = plan.request.out / CHECKPOINT
+    if processes.is_first and not load_evidence(folder, evidence):
+        rows = teaching_rows(plan.train, plan.boxes, options.patches.frames)
+        with progress.task("Encoding patches", sum(r.size for r in rows), "frames") as advance:
+            samples = patch_samples(plan, make_map_encoder(network.backbone), advance=advance)
+        with progress.task("Fitting patches", options.patches.steps, "steps") as advance:
+            fit_local_evidence(
+                samples, options.patches, seed=options.seed, evidence=evidence, advance=advance
+            )
+        save_evidence(folder, evidence)
+    processes.barrier()
+    if not processes.is_first:
+        load_evidence(folder, evidence)
+    progress.message(f"Local evidence: {_box_counts(plan)}.")
+
+
+def _box_counts(plan: TrainingPlan) -> str:
+    """Boxes and studies with boxes of each finding."""
+    counts = [
+        (finding, [sum(box.label == finding for box in boxes) for boxes in plan.boxes.values()])
+        for finding in FINDINGS
+    ]
+    return ", ".join(
+        f"{finding} {_counted(sum(per_study), 'box')} of "
+        f"{_counted(sum(n > 0 for n in per_study), 'study')}"
+        for finding, per_study in counts
+        if sum(per_study)
+    )
 
 
 def feature_sources(
@@ -295,6 +339,7 @@ def _summary(
         "validation frames": len(val.samples),
         "unreadable frames left out": result.unreadable,
         **_unknown_share(train),
+        **({"local evidence": _box_counts(plan)} if plan.boxes else {}),
         "trained": _TRAINED_PARTS[options.regime],
         "epochs": len(result.history.epochs),
         "best epoch": result.best.epoch,
@@ -370,6 +415,7 @@ def _training_report(
             "Unreadable frames left out": f"{result.unreadable:,}",
             "Backbone": options.model.backbone,
             "Trained": _TRAINED_PARTS[options.regime],
+            **({"Local evidence": _box_counts(plan)} if plan.boxes else {}),
             "Frames per training step": f"{options.batch * options.accumulate:,}{batches}",
             "Best epoch": f"{result.best.epoch} of {len(result.history.epochs)}",
             "Seed": str(options.seed),
@@ -390,5 +436,5 @@ def _oversampling(options: TrainingOptions, samples: Samples) -> NDArray[np.floa
 
 
 def _counted(count: int, noun: str) -> str:
-    plural = {"study": "studies", "process": "processes"}.get(noun, f"{noun}s")
+    plural = {"study": "studies", "process": "processes", "box": "boxes"}.get(noun, f"{noun}s")
     return f"{count:,} {noun if count == 1 else plural}"

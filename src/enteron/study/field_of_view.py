@@ -1,4 +1,7 @@
-"""The field of view of a capsule: where its frames show the gut, and where text is to be removed.
+"""The field of view of a capsule: where its frames show the gut.
+
+Pages show what lies inside of it; a model may be given the circle inside of it (`fields_of_view`),
+the same shape for every capsule, so that no border tells which capsule took a picture.
 
 Recorders burn time, date, serial numbers and sometimes a patient's name into the frame. Nearly all
 of it lies in the black border around the picture, so everything outside the picture is removed.
@@ -7,14 +10,15 @@ frame, belong to something wider than a line of text, and change between frames.
 shares of the frame's shorter side.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from enteron.study.study import RGB
+from enteron.study.study import RGB, Study
 
 Mask = NDArray[np.bool_]  # (height, width), True where the gut is shown
 
@@ -39,6 +43,92 @@ def field_of_view(frames: Sequence[RGB]) -> Mask:
     bright &= ~((grey.std(axis=0) < 3) & (grey.mean(axis=0) > DARK))
     keep = _outline(bright) & ~_text_over_tissue(grey)
     return keep & ~_corners(keep, all_four=False)
+
+
+# ---- the circle inside the field of view
+
+SAMPLED_FRAMES: Final = 48  # of a study, evenly spread, on which the circle is measured
+LIT_SHARE: Final = 0.1  # of the frames in which a pixel of the field of view is lit, at least
+SMALLEST_RADIUS: Final = 0.3  # a smaller circle is a few bright spots, not a field of view
+DEFAULT_RADIUS: Final = 0.47  # where nothing can be measured
+
+
+@dataclass(frozen=True)
+class Circle:
+    """A circle in a picture, in pixels from its top left corner."""
+
+    x: float
+    y: float
+    radius: float
+
+
+@dataclass(frozen=True)
+class FieldsOfView:
+    """The circle inside the field of view for the pictures of one study."""
+
+    circles: Mapping[tuple[int, int], Circle] = field(default_factory=dict)
+    """By height and width of a picture."""
+    each_alone: bool = False
+    """Whether every picture is measured alone: they are of several capsules."""
+
+    def circle(self, picture: RGB) -> Circle:
+        """The circle in this picture."""
+        if self.each_alone:
+            return inner_circle([picture])
+        height, width = picture.shape[:2]
+        return self.circles.get((height, width)) or default_circle(height, width)
+
+    def __str__(self) -> str:
+        """Short text for the key of stored embeddings."""
+        if self.each_alone:
+            return "each picture alone"
+        return "; ".join(
+            f"{width} x {height}: {circle.x:.1f} {circle.y:.1f} {circle.radius:.1f}"
+            for (height, width), circle in sorted(self.circles.items())
+        )
+
+
+def fields_of_view(study: Study) -> FieldsOfView:
+    """Measure the pictures of a study on a fixed sample of its frames.
+
+    The sample depends on the number of frames only, so the result is the same in every run on the
+    same files. A size of picture that the sample lacks gets a circle in the middle.
+    """
+    if not study.one_camera:
+        return FieldsOfView(each_alone=True)
+    rows = np.unique(np.linspace(0, len(study) - 1, min(SAMPLED_FRAMES, len(study))).astype(int))
+    by_size: dict[tuple[int, int], list[RGB]] = {}
+    for row in rows:
+        image = study.frame(int(study.numbers[row])).image
+        if image is not None:
+            by_size.setdefault((image.shape[0], image.shape[1]), []).append(image)
+    return FieldsOfView({size: inner_circle(frames) for size, frames in by_size.items()})
+
+
+def inner_circle(frames: Sequence[RGB]) -> Circle:
+    """The largest circle inside the field of view of frames of one size and one camera."""
+    height, width = frames[0].shape[:2]
+    grey = np.stack([frame.max(axis=2) for frame in frames])
+    lit = (grey > DARK).mean(axis=0)
+    bright = lit > 0
+    if len(frames) >= ENOUGH_FRAMES:
+        # A title card is bright up to the corners, but few frames are title cards.
+        bright = (lit >= LIT_SHARE) & ~((grey.std(axis=0) < 3) & (grey.mean(axis=0) > DARK))
+    outline = np.pad(_outline(bright).astype(np.uint8), 1)
+    distance = cv2.distanceTransform(outline, cv2.DIST_L2, cv2.DIST_MASK_PRECISE)[1:-1, 1:-1]
+    radius = float(distance.max()) - 0.5
+    if radius < SMALLEST_RADIUS * min(height, width):
+        return default_circle(height, width)
+    rows, columns = np.nonzero(distance >= distance.max() - 0.5)
+    return Circle(float(columns.mean()) + 0.5, float(rows.mean()) + 0.5, radius)
+
+
+def default_circle(height: int, width: int) -> Circle:
+    """The circle that every capsule's picture contains, in the middle of the frame."""
+    return Circle(width / 2, height / 2, DEFAULT_RADIUS * min(height, width))
+
+
+# ---- what pages show
 
 
 def masked(frame: RGB, keep: Mask) -> RGB:
