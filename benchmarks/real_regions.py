@@ -84,7 +84,7 @@ def main() -> None:
         model = MODELS[name]
         drawn = draw(model.renderer, options.out, options.studies, options.frames, options.seed)
         data = Data(drawn, options.data, options.out / "features")
-        results[name] = Result(data, [scores_of(data, model, f, options.out) for f in folds()])
+        results[name] = Result(data, [scores_of(data, name, f, options.out) for f in folds()])
         print(f"{model.about}: {len(results[name].scores)} models", flush=True)
     print_regions(results)
     print_recall(results)
@@ -176,9 +176,9 @@ def _without_regions(samples: StudySamples) -> StudySamples:
     return replace(samples, rows=samples.rows[rows], labels=labels[rows])
 
 
-def scores_of(data: Data, model: Model, fold: int, out: Path) -> dict[str, StudyScores]:
+def scores_of(data: Data, name: str, fold: int, out: Path) -> dict[str, StudyScores]:
     """Train the model of a fold, unless an earlier run did, and score what it is tested on."""
-    options = recipe("lite")
+    model, options = MODELS[name], recipe("lite")
     split = data.split(fold, real=model.real)
     split_file = out / "splits" / f"{split.hash}.json"
     split_file.parent.mkdir(parents=True, exist_ok=True)
@@ -194,7 +194,7 @@ def scores_of(data: Data, model: Model, fold: int, out: Path) -> dict[str, Study
     content = [Samples(plan.train).hash(), Samples(plan.val).hash(), options.model_dump_json()]
     content += [lite_backbone().hash(), data.roots[0].name]
     key = hashlib.sha256("/".join(content).encode()).hexdigest()[:12]
-    folder = out / "models" / key
+    folder = out / "models" / f"{name}-{fold}-{key}"
     request = replace(request, out=folder, resume=is_started(folder))
     if not is_finished(folder):
         run_training(replace(plan, request=request), SilentProgress())
