@@ -1,5 +1,6 @@
-"""For the inference benchmarks: a synthetic study, a head fitted to it, and events compared."""
+"""For the inference benchmarks: studies, drawn and real, heads fitted to them, events compared."""
 
+import hashlib
 import tempfile
 from dataclasses import dataclass
 from itertools import pairwise
@@ -9,7 +10,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from enteron.datasets.dataset import DatasetStudy
+from enteron.datasets.layouts import open_dataset
+from enteron.datasets.splits import source_study
 from enteron.decoding import DecodedEvent
+from enteron.errors import StudyError
+from enteron.folders.model import model_split, read_record
+from enteron.inference.encoder import Encoder, Features, ImageBatch
 from enteron.inference.store import Embeddings
 from enteron.labels import COLUMN, FINDINGS, LANDMARKS
 from enteron.model.network import Network
@@ -45,6 +52,53 @@ def synthetic_study(frames: int, *, video: bool = False, seed: int = 3) -> Synth
     if video:
         folder = folder.with_name(folder.name + ".mp4")
     return SyntheticStudy(folder, plan.table.values, plan.timeline.frames_per_row)
+
+
+ROOT = Path(__file__).resolve().parents[1]
+REAL = ROOT.parent / "shared" / "frames" / "kvasir-capsule"
+
+
+def left_out_studies(model: Path, root: Path) -> list[DatasetStudy]:
+    """The labelled studies of a root that neither trained nor validated a model."""
+    if not root.is_dir():
+        raise StudyError("the real frames are not there", "give the folder of another dataset")
+    split = model_split(model, read_record(model))
+    seen = {*split.train, *split.val}
+    name = root.resolve().name
+    studies = [
+        entry
+        for study, entry in open_dataset(root).studies.items()
+        if study not in seen and source_study(name, study) not in seen
+    ]
+    if not studies:
+        raise StudyError(
+            f"every study of '{root.name}' trained or validated the model",
+            "train it with a split that leaves some out",
+        )
+    return studies
+
+
+class RememberingEncoder:
+    """An encoder that encodes no picture twice: several readings of a study cost one.
+
+    Only for runtimes whose embeddings do not depend on the batch (docs/inference.md).
+    """
+
+    def __init__(self, encoder: Encoder) -> None:
+        self._encoder = encoder
+        self._features: dict[bytes, Features] = {}
+        self.runtime = encoder.runtime
+        self.batch = encoder.batch
+        self.backbone_hash = encoder.backbone_hash
+        self.preprocessing = encoder.preprocessing
+
+    def encode(self, images: ImageBatch) -> Features:
+        keys = [hashlib.sha256(np.ascontiguousarray(image).data).digest() for image in images]
+        missing = [row for row, key in enumerate(keys) if key not in self._features]
+        if missing:
+            encoded = self._encoder.encode(np.ascontiguousarray(images[missing]))
+            self._features |= {keys[row]: encoded[k] for k, row in enumerate(missing)}
+        return np.stack([self._features[key] for key in keys])
 
 
 def fit_head(

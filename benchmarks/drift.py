@@ -1,10 +1,12 @@
 """What faster inference changes in the readings of a trained model, study by study.
 
 `enteron bench drift -- MODEL ROOT [--studies 8] [--runtimes onnx-int8]`. MODEL is a trained and
-calibrated model folder, ROOT holds studies that it has not seen. Every study is read exactly, with
-each runtime, and with redundant frames skipped. Compared are the scores, and the events of the
-preset `transit`. `lite` has no int8; to try it on a small ViT, train one first:
-`enteron train DATA --out MODEL --preset lite --config FILE` with `[model]` `backbone = "vit-tiny"`.
+calibrated model folder, ROOT holds studies that it has not seen; with `--real` the default ROOT are
+the videos of Kvasir-Capsule in ../shared, and those are read that the model's split left out.
+Every study is read exactly, with each runtime, and with redundant frames skipped. Compared are the
+scores, and the events of the preset `transit`. `lite` has no int8; to try it on a small ViT, train
+one first: `enteron train DATA --out MODEL --preset lite --config FILE` with `[model]`
+`backbone = "vit-tiny"`.
 """
 
 import argparse
@@ -14,10 +16,12 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks._inference_study import TOLERANCE, count_kept
+from benchmarks._inference_study import REAL, TOLERANCE, count_kept, left_out_studies
 from enteron.calibration import Calibration
-from enteron.datasets.galar import find_studies
+from enteron.datasets.dataset import DatasetStudy
+from enteron.datasets.galar import Entry, find_studies
 from enteron.decoding import PRESETS, DecodedEvent, decode
+from enteron.errors import ConfigError
 from enteron.folders.model import load_calibration, load_model
 from enteron.inference.embed import REDUNDANCY_LIMIT, EmbedOptions, embed_study
 from enteron.inference.encoder import Encoder
@@ -65,10 +69,14 @@ class StudyReader:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("model", type=Path)
-    parser.add_argument("root", type=Path)
+    parser.add_argument("root", type=Path, nargs="?")
+    parser.add_argument("--real", action="store_true", help="labelled studies that were left out")
     parser.add_argument("--studies", type=int, default=8)
     parser.add_argument("--runtimes", nargs="*", default=["onnx-int8"])
     arguments = parser.parse_args()
+    root = arguments.root or (REAL if arguments.real else None)
+    if root is None:
+        raise ConfigError("there is no root of studies", "give one, or --real")
     network = load_model(arguments.model)[0].eval()
     calibration = load_calibration(arguments.model)
     reference = make_encoder(network.backbone, default_runtime(network.backbone))
@@ -79,7 +87,12 @@ def main() -> None:
     for name in arguments.runtimes:
         ways[f"{name}, redundancy"] = (ways[name][0], REDUNDANCY_LIMIT)
     comparisons = {name: Comparison() for name in ways}
-    entries = list(find_studies(arguments.root).values())[: arguments.studies]
+    entries: list[DatasetStudy] | list[Entry] = (
+        left_out_studies(arguments.model, root)
+        if arguments.real
+        else list(find_studies(root).values())
+    )
+    entries = entries[: arguments.studies]
     total = 0
     for entry in entries:
         with entry.open() as study, tempfile.TemporaryDirectory() as folder:

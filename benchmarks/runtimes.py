@@ -3,6 +3,7 @@
 `enteron bench runtimes [-- --backbone lite --rounds 5 --pictures 8]`. ViT-B/16 has BiomedCLIP's
 shapes and random weights. Runtimes take turns within a round; ratios are those of medians. Both
 wall-clock and processor time are shown, since other load slows only the former.
+`-- --real [FOLDER]` encodes real frames, of as many videos of Kvasir-Capsule as there are pictures.
 `-- --auto` shows what `auto` chooses, why, and how long the trial takes with cached graphs.
 `-- --sharing` times ways to use the cores in ONNX Runtime while as many threads decode PNG files.
 """
@@ -12,20 +13,25 @@ import statistics
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
+from pathlib import Path
 
 import numpy as np
 import onnxruntime
 import torch
 
 from benchmarks._gemm import backbone_operations, gemm_peak
+from benchmarks._inference_study import REAL
 from benchmarks.model import network
 from benchmarks.trial_pictures import phantom_images
+from enteron.datasets.layouts import open_dataset
+from enteron.errors import StudyError
 from enteron.inference.encoder import Encoder, Features, ImageBatch
 from enteron.inference.onnx_graph import export_graph
 from enteron.inference.onnx_runtime import GRAPH_INPUT, openvino_installed
 from enteron.inference.runtimes import build_encoder, choose, drift, usable_threads
 from enteron.labels import COLUMN, LABELS, REGIONS
 from enteron.model.backbones import Backbone, lite_backbone
+from enteron.model.preprocessing import Preprocessing
 from enteron.phantom.film import Film
 from enteron.study.picture import decode_picture, encode_png
 from enteron.study.study import RGB
@@ -36,6 +42,7 @@ def main() -> None:
     parser.add_argument("--backbone", choices=["vit-b16", "lite"], help="default: both")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--pictures", type=int, help="per round; default 8, for lite 32")
+    parser.add_argument("--real", type=Path, nargs="?", const=REAL, help="frames of these videos")
     parser.add_argument("--sharing", action="store_true", help="cores shared with decoding")
     parser.add_argument("--auto", action="store_true", help="what `auto` chooses")
     arguments = parser.parse_args()
@@ -43,15 +50,36 @@ def main() -> None:
     for name in [arguments.backbone] if arguments.backbone else ["vit-b16", "lite"]:
         backbone = _backbone(name)
         count = arguments.pictures or (32 if name == "lite" else 8)
-        regions = [REGIONS[row * len(REGIONS) // count] for row in range(count)]
-        images = phantom_images(backbone.spec.preprocessing, regions)
-        print(f"## {name}, {count} pictures, {threads} threads, median of {arguments.rounds}\n")
+        if arguments.real:
+            images = real_images(backbone.spec.preprocessing, arguments.real, count)
+        else:
+            regions = [REGIONS[row * len(REGIONS) // count] for row in range(count)]
+            images = phantom_images(backbone.spec.preprocessing, regions)
+        kind = "real" if arguments.real else "drawn"
+        print(
+            f"## {name}, {count} {kind} pictures, {threads} threads, median of {arguments.rounds}\n"
+        )
         if arguments.sharing:
             sharing(backbone, images, threads, arguments.rounds)
         elif arguments.auto:
             auto(backbone, images)
         else:
             table(backbone, images, threads, arguments.rounds)
+
+
+def real_images(preprocessing: Preprocessing, root: Path, count: int) -> ImageBatch:
+    """Images (n, 3, size, size): a frame from the middle of each of `count` videos."""
+    studies = list(open_dataset(root).studies.values())
+    if len(studies) < count:
+        raise StudyError(f"'{root.name}' has only {len(studies)} studies", "ask for fewer pictures")
+    images = []
+    for place in np.linspace(0, len(studies) - 1, count).astype(int):
+        with studies[place].open() as study:
+            picture = study.frame(int(study.numbers[len(study) // 2])).image
+        assert picture is not None
+        channels = torch.from_numpy(np.ascontiguousarray(picture.transpose(2, 0, 1)))
+        images.append(preprocessing.resize_and_crop(channels[None]))
+    return np.ascontiguousarray(torch.cat(images).numpy())
 
 
 def _backbone(name: str) -> Backbone:

@@ -10,7 +10,7 @@ import pytest
 from enteron.datasets.dataset import Box, Dataset
 from enteron.datasets.layouts import find_layout, open_dataset, open_sources
 from enteron.errors import EnteronError, LabelError, StudyError
-from enteron.labels import COLUMN, FINDINGS, LABELS
+from enteron.labels import COLUMN, FINDINGS, LABELS, REGIONS
 from enteron.types import Layout
 from tests.making import label_rows, number_of, write_frames, write_labels
 
@@ -33,6 +33,7 @@ def states(dataset: Dataset, study: str) -> dict[int, dict[str, bool]]:
 
 
 ALL_ABSENT = dict.fromkeys(FINDINGS, False)
+NOT_HERE = {"mouth": False, "esophagus": False}  # of every frame of Kvasir-Capsule
 
 
 # ---- Kvasir-Capsule, one folder per video
@@ -60,10 +61,10 @@ def test_kvasir_by_video(tmp_path):
     assert (dataset.layout, dataset.title) == (Layout.KVASIR, "Kvasir-Capsule")
     assert dataset.reason == "0728084c.csv has the columns frame, classes, boxes"
     assert states(dataset, "0728084c") == {
-        10: ALL_ABSENT,
-        11: {"ulcer": True},
-        12: {"erosion": True, "pylorus": True},
-        13: {},
+        10: NOT_HERE | ALL_ABSENT,
+        11: NOT_HERE | {"ulcer": True},
+        12: NOT_HERE | {"erosion": True, "pylorus": True},
+        13: NOT_HERE,
     }
     study = dataset.studies["0728084c"]
     assert study.device == "Olympus EC-S10"
@@ -97,7 +98,7 @@ def test_kvasir_by_video(tmp_path):
 )
 def test_kvasir_classes(tmp_path, name, label):
     dataset = open_dataset(kvasir_video(tmp_path, [f"10,{name},"]))
-    assert states(dataset, "0728084c") == {10: {} if label is None else {label: True}}
+    assert states(dataset, "0728084c") == {10: NOT_HERE | ({} if label is None else {label: True})}
 
 
 @pytest.mark.parametrize(
@@ -143,7 +144,7 @@ def test_kvasir_mistakes(tmp_path, rows, message):
 def test_a_kvasir_frame_in_several_rows_is_merged(tmp_path):
     rows = ["10,Ulcer,Ulcer 1 1 9 1 9 9 1 9", "10,Erosion,", "10,Ulcer,Ulcer 2 2 9 2 9 9 2 9"]
     dataset = open_dataset(kvasir_video(tmp_path, rows))
-    assert states(dataset, "0728084c") == {10: {"ulcer": True, "erosion": True}}
+    assert states(dataset, "0728084c") == {10: NOT_HERE | {"ulcer": True, "erosion": True}}
     assert len(dataset.studies["0728084c"].boxes()) == 2
 
 
@@ -190,7 +191,10 @@ def test_kvasir_official(tmp_path, kind):
     assert dataset.reason == "metadata.csv has a column 'finding_class'"
     assert dataset.notes == ("the class 'Polyp' is not there: 1 row of metadata.csv left out",)
     assert list(dataset.studies) == [VIDEO]
-    assert states(dataset, VIDEO) == {7: {"ulcer": True, "pylorus": True}, 20: ALL_ABSENT}
+    assert states(dataset, VIDEO) == {
+        7: NOT_HERE | {"ulcer": True, "pylorus": True},
+        20: NOT_HERE | ALL_ABSENT,
+    }
     study = dataset.studies[VIDEO]
     assert study.boxes() == (Box(7, "ulcer", 8, 8, 16, 24),)
     with study.open() as pictures:
@@ -503,7 +507,10 @@ def test_known_counts_of_all_layouts_add_up(tmp_path):
     np.testing.assert_array_equal(labels.present_counts + absent + unknown, 3)
     assert absent[FINDING_COLUMNS].tolist() == [1] * 9
     assert unknown[POLYP] == 2
-    assert labels.informative.tolist() == [True, True, False]
+    regions = [COLUMN[region] for region in REGIONS]
+    assert absent[regions].tolist() == [3, 3, 0, 0, 0]
+    assert unknown[regions].tolist() == [0, 0, 3, 3, 3]
+    assert labels.informative.all()
 
 
 def test_pictures_in_archives_can_be_read_by_worker_processes(tmp_path):
