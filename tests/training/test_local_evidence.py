@@ -128,7 +128,7 @@ def test_runtimes_agree_and_a_store_resumes_to_the_same_bytes(root, model, tmp_p
     np.testing.assert_allclose(first.features[:2, 0], exact.encode(images), atol=2e-3)
     assert np.abs(first.features[:, 0] - first.features[:, 1]).max() > 1e-3  # mirror images
 
-    class Dies(Exception):
+    class KilledError(Exception):
         pass
 
     seen = []
@@ -136,10 +136,10 @@ def test_runtimes_agree_and_a_store_resumes_to_the_same_bytes(root, model, tmp_p
     def stop_after_two_chunks(count: int) -> None:
         seen.append(count)
         if sum(seen) >= 8:
-            raise Dies
+            raise KilledError
 
     killed = tmp_path / "killed.npy"
-    with pytest.raises(Dies):
+    with pytest.raises(KilledError):
         embed_study(study, onnx, killed, EmbedOptions(chunk=4), stop_after_two_chunks)
     embed_study(study, onnx, killed, EmbedOptions(chunk=4))
     assert killed.read_bytes() == (tmp_path / "onnx.npy").read_bytes()
