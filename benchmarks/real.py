@@ -12,7 +12,9 @@ import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -26,15 +28,19 @@ from enteron.datasets.splits import Split, save_split
 from enteron.errors import StudyError
 from enteron.folders.model import load_model
 from enteron.inference.embed import EmbedOptions, embed_study
+from enteron.inference.encoder import ImageBatch
 from enteron.inference.onnx_runtime import MapEncoder
+from enteron.inference.pictures import prepare_frame, study_fields
 from enteron.inference.runtimes import default_runtime, make_encoder, make_map_encoder
 from enteron.inference.score import score_study
 from enteron.labels import COLUMN, FINDINGS
-from enteron.model.network import start_network
-from enteron.model.options import ModelOptions
+from enteron.model.backbones import Backbone
+from enteron.model.network import Network, start_network
+from enteron.model.options import FEATURES, ModelOptions
 from enteron.model.patches import LocalEvidence
 from enteron.model.preprocessing import Border, window_rows
 from enteron.progress import SilentProgress
+from enteron.training import run as training_run
 from enteron.training.features import FeatureSource, StudyFeatures
 from enteron.training.loop import TrainingLoop
 from enteron.training.options import recipe
@@ -46,7 +52,6 @@ from enteron.training.patches import (
     fit_local_evidence,
 )
 from enteron.training.plan import TrainingRequest, make_plan
-from enteron.training.run import run_training
 from enteron.training.sampling import StudySamples
 from enteron.types import FrameLabels
 
@@ -92,7 +97,7 @@ def main() -> None:
 # ---- frames, encoded once
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Frames:
     """All frames of the protocol's videos."""
 
@@ -300,8 +305,76 @@ def paper_head(
     return scores
 
 
+class StoredTrunk:
+    """Maps and features by the bytes of the image: the frozen trunk is the same in all folds.
+
+    Without it every fold would encode all frames again. Maps are stored in half precision, as they
+    are for fitting; `system` prints how far that moves embeddings.
+    """
+
+    def __init__(self, frames: Frames) -> None:
+        backbone = start_network(ModelOptions(backbone="lite", border=frames.border)).backbone
+        self._encoder = make_map_encoder(backbone.eval())
+        self.preprocessing = self._encoder.preprocessing
+        self._rows: dict[bytes, tuple[NDArray[np.float16], NDArray[np.float32]]] = {}
+        for video in frames.videos:
+            rows = frames.rows_of([video])
+            with frames.studies[video].open() as study:
+                fields = study_fields(study, self.preprocessing)
+                for row in rows.tolist():
+                    frame = study.frame(int(frames.numbers[row]))
+                    image = prepare_frame(frame, self.preprocessing, fields).image
+                    assert image is not None
+                    self._rows[_image_digest(image)] = (
+                        frames.samples.maps[row],
+                        frames.features[row],
+                    )
+
+    def encode(self, images: ImageBatch) -> tuple[NDArray[np.float16], NDArray[np.float32]]:
+        """The same as `MapEncoder.encode`."""
+        digests = [_image_digest(image) for image in images]
+        new = [place for place, digest in enumerate(digests) if digest not in self._rows]
+        if new:
+            for place, maps, features in zip(new, *self._encoder.encode(images[new]), strict=True):
+                self._rows[digests[place]] = (maps, features)
+        rows = [self._rows[digest] for digest in digests]
+        return np.stack([maps for maps, _ in rows]), np.stack([features for _, features in rows])
+
+
+class StoredTrunkEncoder:
+    """An `Encoder` of a backbone with local evidence whose trunk's outputs are stored."""
+
+    runtime = "onnx"
+    batch = 16
+
+    def __init__(self, trunk: StoredTrunk, backbone: Backbone) -> None:
+        assert backbone.evidence is not None
+        self.backbone_hash, self.width = backbone.hash(), backbone.spec.width
+        self.preprocessing = backbone.spec.preprocessing
+        self._trunk, self._evidence = trunk, backbone.evidence
+
+    def encode(self, images: ImageBatch) -> NDArray[np.float32]:
+        maps, features = self._trunk.encode(images)
+        with torch.inference_mode():
+            evidence = self._evidence(torch.from_numpy(maps).float()).numpy()
+        return np.concatenate((features, evidence), axis=1)
+
+
+def _image_digest(image: NDArray[np.uint8]) -> bytes:
+    return hashlib.sha256(np.ascontiguousarray(image).data).digest()
+
+
+@cache
+def _stored_trunk(frames: Frames) -> StoredTrunk:
+    return StoredTrunk(frames)
+
+
 def system(frames: Frames, train: NDArray[np.int64], test: NDArray[np.int64], seed: int) -> Scores:
-    """`enteron train` with local evidence, then embeddings and scores, all by the system's code."""
+    """`enteron train` with local evidence, then embeddings and scores, all by the system's code.
+
+    Only the outputs of the frozen trunk are stored over folds.
+    """
+    trunk = _stored_trunk(frames)
     split = split_of(frames, train)
     folder = frames.work / f"{frames.border}-{split.hash}-{seed}"
     shutil.rmtree(folder, ignore_errors=True)
@@ -311,9 +384,15 @@ def system(frames: Frames, train: NDArray[np.int64], test: NDArray[np.int64], se
         "lite", seed=42 + seed, model={"local_evidence": True, "border": frames.border}
     )
     request = TrainingRequest((frames.root,), folder / "model", options, folder / "split.json")
-    run_training(make_plan(request, SilentProgress()), SilentProgress())
+    with (
+        patch.object(training_run, "make_map_encoder", lambda backbone: trunk),
+        patch.object(
+            training_run, "make_encoder", lambda backbone, _: StoredTrunkEncoder(trunk, backbone)
+        ),
+    ):
+        training_run.run_training(make_plan(request, SilentProgress()), SilentProgress())
     network, _ = load_model(folder / "model")
-    encoder = make_encoder(network.backbone, default_runtime(network.backbone))
+    encoder = StoredTrunkEncoder(trunk, network.backbone)
     scores = np.full((len(test), len(FINDINGS)), np.nan, np.float32)
     for place in np.unique(frames.samples.study[test]):
         video = frames.videos[place]
@@ -323,8 +402,25 @@ def system(frames: Frames, train: NDArray[np.int64], test: NDArray[np.int64], se
         own = np.flatnonzero(frames.samples.study[test] == place)
         rows = np.searchsorted(result.axis.frames, frames.numbers[test[own]])
         scores[own] = result.values[rows, _FIRST_FINDING:]
+    _print_drift(network, encoder, frames.studies[frames.videos[frames.samples.study[test[0]]]])
     shutil.rmtree(folder)
     return scores
+
+
+def _print_drift(network: Network, stored: StoredTrunkEncoder, entry: DatasetStudy) -> None:
+    """How far stored outputs of the trunk move embeddings, on some frames of a left-out video."""
+    with entry.open() as study:
+        fields = study_fields(study, stored.preprocessing)
+        some = [study.frame(int(number)) for number in study.numbers[:: max(1, len(study) // 16)]]
+        images = [prepare_frame(frame, stored.preprocessing, fields).image for frame in some]
+    batch = np.stack([image for image in images if image is not None])
+    exact = make_encoder(network.backbone, default_runtime(network.backbone)).encode(batch)
+    difference = np.abs(stored.encode(batch) - exact).max(axis=0)
+    print(
+        f"stored trunk: features move by at most {difference[:FEATURES].max():.1e}, evidence by "
+        f"{difference[FEATURES:].max():.1e} (logits)",
+        flush=True,
+    )
 
 
 METHODS: dict[str, Method] = {

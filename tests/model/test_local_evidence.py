@@ -118,7 +118,9 @@ def test_files_and_hashes_of_other_models_are_as_before(tmp_path):
     assert Preprocessing().hash() == before
     assert Preprocessing(border="masked").hash() != before
     record = save_model(tmp_path, start_network(ModelOptions(backbone="vit-tiny")))
-    assert record.settings_hash == "d765c05b891494b12b0c977475688ed9f41b3ca54628e3acca0de75e471c99f1"
+    assert (
+        record.settings_hash == "d765c05b891494b12b0c977475688ed9f41b3ca54628e3acca0de75e471c99f1"
+    )
     text = (tmp_path / "model.json").read_text()
     assert "local_evidence" not in text
     assert "border" not in text

@@ -1,0 +1,223 @@
+"""Training with local evidence: boxes of drawn data, from the plan to a reading."""
+
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+import torch
+
+from enteron import read
+from enteron.datasets.dataset import Box
+from enteron.errors import ConfigError, TrainingError
+from enteron.fitting.calibrate import calibrate_model
+from enteron.folders.model import load_model, read_record
+from enteron.inference.embed import EmbedOptions, embed_study
+from enteron.inference.pictures import prepare_frame
+from enteron.inference.runtimes import make_encoder
+from enteron.inference.score import score_study
+from enteron.labels import COLUMN, FINDINGS, LABELS
+from enteron.model.options import EVIDENCE, FEATURES
+from enteron.model.preprocessing import Preprocessing
+from enteron.progress import SilentProgress
+from enteron.study import open_study
+from enteron.study.field_of_view import Circle
+from enteron.training import run as training_run
+from enteron.training.options import recipe
+from enteron.training.patches import covered_cells, teaching_rows
+from enteron.training.plan import TrainingRequest, make_plan
+from enteron.training.run import run_training
+from enteron.training.sampling import StudySamples
+from enteron.types import FrameLabels
+
+ULCER = FINDINGS.index("ulcer")
+FRAMES = 12
+
+
+@pytest.fixture(scope="module", autouse=True)
+def graphs(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ENTERON_CACHE", str(tmp_path_factory.mktemp("graphs")))
+        yield
+
+
+def draw(rng: np.random.Generator, lesion: tuple[int, int] | None) -> np.ndarray:
+    """Tissue of one tone with noise; a lesion is a pale square of 32 pixels."""
+    tone = rng.uniform(0.7, 1.2) * np.array([150, 90, 70])
+    image = tone + 8 * rng.normal(size=(112, 112, 3))
+    if lesion is not None:
+        x, y = lesion
+        image[y : y + 32, x : x + 32] = np.array([235, 225, 150]) + rng.normal(size=(32, 32, 3))
+    return np.clip(image, 0, 255).astype(np.uint8)
+
+
+def write_root(root: Path, *, boxes: bool = True) -> Path:
+    """Five studies; every other frame has an ulcer somewhere."""
+    lines, box_lines = ["study,frame," + ",".join(FINDINGS)], ["study,frame,label,x1,y1,x2,y2"]
+    for number, study in enumerate("abcde"):
+        rng = np.random.default_rng(number)
+        folder = root / study
+        folder.mkdir(parents=True)
+        for frame in range(FRAMES):
+            lesion = None
+            cells = ["0"] * len(FINDINGS)
+            if frame % 2:
+                x, y = (int(n) for n in rng.integers(0, 80, size=2))
+                lesion = (x, y)
+                cells[ULCER] = "1"
+                box_lines.append(f"{study},{frame},ulcer,{x},{y},{x + 32},{y + 32}")
+            image = cv2.cvtColor(draw(rng, lesion), cv2.COLOR_RGB2BGR)
+            cv2.imwrite(str(folder / f"frame_{frame:06d}.png"), image)
+            lines.append(f"{study},{frame},{','.join(cells)}")
+    (root / "frames.csv").write_text("\n".join(lines) + "\n")
+    if boxes:
+        (root / "boxes.csv").write_text("\n".join(box_lines) + "\n")
+    return root
+
+
+def options(**model):
+    return recipe(
+        "lite",
+        epochs=2,
+        batch=16,
+        model={"local_evidence": True, **model},
+        patches={"steps": 60, "rate": 1e-2},
+    )
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory) -> Path:
+    return write_root(tmp_path_factory.mktemp("drawn") / "own")
+
+
+@pytest.fixture(scope="module")
+def model(root, tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("models") / "model"
+    request = TrainingRequest((root,), out, options())
+    run_training(make_plan(request, SilentProgress()), SilentProgress())
+    return out
+
+
+def test_evidence_finds_lesions_of_a_study_that_did_not_train(root, model, tmp_path):
+    network, record = load_model(model)
+    study = (set("abcde") - set(make_plan_train(root))).pop()
+    embeddings = embed_study(
+        open_study(root / study), make_encoder(network.backbone, "onnx"), tmp_path / "s.npy"
+    )
+    assert embeddings.features.shape == (FRAMES, 2, FEATURES + EVIDENCE)
+    evidence = embeddings.features[:, 0, FEATURES + ULCER]
+    assert evidence[1::2].min() > evidence[::2].max()
+    scores = score_study(network, embeddings).values[:, COLUMN["ulcer"]]
+    assert scores[1::2].mean() > scores[::2].mean()
+    assert record.training["local evidence"].startswith("ulcer 24 boxes of 4 studies")
+
+
+def make_plan_train(root: Path) -> tuple[str, ...]:
+    request = TrainingRequest((root,), root / "nowhere", options())
+    return make_plan(request, SilentProgress()).split.train
+
+
+def test_runtimes_agree_and_a_store_resumes_to_the_same_bytes(root, model, tmp_path):
+    network, _ = load_model(model)
+    study = open_study(root / "a")
+    onnx, exact = (make_encoder(network.backbone, name) for name in ("onnx", "exact"))
+    assert onnx.width == exact.width == FEATURES + EVIDENCE
+    first = embed_study(study, onnx, tmp_path / "onnx.npy", EmbedOptions(chunk=4))
+    frames = [prepare_frame(study.frame(n), exact.preprocessing).image for n in (0, 1)]
+    images = np.stack([image for image in frames if image is not None])
+    np.testing.assert_allclose(first.features[:2, 0], exact.encode(images), atol=2e-3)
+    assert np.abs(first.features[:, 0] - first.features[:, 1]).max() > 1e-3  # mirror images
+
+    class KilledError(Exception):
+        pass
+
+    seen = []
+
+    def stop_after_two_chunks(count: int) -> None:
+        seen.append(count)
+        if sum(seen) >= 8:
+            raise KilledError
+
+    killed = tmp_path / "killed.npy"
+    with pytest.raises(KilledError):
+        embed_study(study, onnx, killed, EmbedOptions(chunk=4), stop_after_two_chunks)
+    embed_study(study, onnx, killed, EmbedOptions(chunk=4))
+    assert killed.read_bytes() == (tmp_path / "onnx.npy").read_bytes()
+
+
+def test_calibrating_and_reading(root, model, tmp_path):
+    report = calibrate_model(model, root)
+    assert report.support["ulcer"] > 0
+    reading = read(root / "e", model=model, out=tmp_path / "reading")
+    assert reading.scores.values.shape == (FRAMES, len(LABELS))
+
+
+def test_a_training_that_died_after_the_fit_resumes_with_it(root, model, tmp_path, monkeypatch):
+    out = tmp_path / "model"
+    request = TrainingRequest((root,), out, options())
+
+    def die(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(training_run, "feature_sources", die)
+        with pytest.raises(KeyboardInterrupt):
+            run_training(make_plan(request, SilentProgress()), SilentProgress())
+    monkeypatch.setattr(training_run, "patch_samples", die)  # the fit is not repeated
+    resumed = TrainingRequest((root,), out, options(), resume=True)
+    run_training(make_plan(resumed, SilentProgress()), SilentProgress())
+    assert read_record(out).weights_hash == read_record(model).weights_hash
+
+
+def test_data_without_boxes_are_refused(tmp_path):
+    root = write_root(tmp_path / "own", boxes=False)
+    request = TrainingRequest((root,), tmp_path / "model", options())
+    with pytest.raises(TrainingError, match="no training study has a box around a finding"):
+        make_plan(request, SilentProgress())
+    assert not (tmp_path / "model").exists()
+
+
+def test_the_full_regime_has_no_local_evidence():
+    with pytest.raises(ConfigError, match="frozen backbone"):
+        recipe("lite", regime="full", model={"local_evidence": True})
+
+
+def test_boxes_follow_what_the_encoder_sees():
+    """Masked or cropped, a box covers the patches that show its pixels."""
+    box = Box(0, "ulcer", 90, 40, 150, 100)
+    for preprocessing, circle in (
+        (Preprocessing(), None),
+        (Preprocessing(resize="squash"), None),
+        (Preprocessing(border="masked"), Circle(110, 75, 63)),
+    ):
+        picture = torch.zeros(1, 3, 160, 220, dtype=torch.uint8)
+        picture[:, :, 40:100, 90:150] = 255
+        image = preprocessing.resize_and_crop(picture, circle)[0, 0].float() / 255
+        part = preprocessing.shown_part(160, 220, circle)
+        cells = covered_cells([box], np.array([0]), {0: part})[0, ULCER].reshape(7, 7)
+        shown = image.reshape(7, 32, 7, 32).mean(dim=(1, 3)).numpy()
+        inside = np.ones((7, 7), bool)
+        if preprocessing.border == "masked":
+            inside[[0, 0, -1, -1], [0, -1, 0, -1]] = False  # black outside the circle
+        np.testing.assert_allclose(cells[inside], shown[inside], atol=0.07)
+
+
+def test_teaching_frames_are_bounded_and_spread_over_studies():
+    def samples(study: str, normal: int, lesions: int) -> StudySamples:
+        present = np.zeros((normal + lesions, len(LABELS)), bool)
+        present[normal:, COLUMN["ulcer"]] = True
+        rows = np.arange(normal + lesions)
+        return StudySamples(study, 10 * rows, rows, FrameLabels.complete(present))
+
+    train = [samples("a", 1000, 50), samples("b", 100, 0), samples("c", 0, 400)]
+    boxes = {
+        "a": tuple(Box(10 * row, "ulcer", 0, 0, 9, 9) for row in range(1000, 1050)),
+        "b": (),
+        "c": tuple(Box(10 * row, "ulcer", 0, 0, 9, 9) for row in range(300)),
+    }
+    rows = teaching_rows(train, boxes, 240)
+    with_boxes = [int((rows[0] >= 1000).sum()), 0, len(rows[2])]
+    assert with_boxes == [50, 0, 60]  # 120 with boxes, 60 a study; "a" has 50 only
+    assert [int((rows[0] < 1000).sum()), len(rows[1])] == [60, 60]
+    assert np.diff(rows[0][:60]).max() <= 18  # evenly over the thousand
+    assert rows[2].max() < 300  # a lesion without a box does not say where it is
