@@ -85,7 +85,7 @@ _STAGE_FILES: dict[State, tuple[str, ...]] = {
 }
 _PACKAGES = ("enteron", "torch", "numpy", "scipy", "polars", "opencv-python-headless", "av")
 
-PresetName = Literal["paper", "transit", "challenge", "clinical"]
+PresetName = Literal["paper", "gap-merge", "transit", "challenge", "clinical"]
 
 
 class ReadOptions(Options):
@@ -365,7 +365,7 @@ class _ReadingRun:
         options = self.reader.decoding
         events = decode(scores, options, self.reader.priors, self.reader.calibration)
         identity = self._identity(scores)
-        write_events(self.folder, scores, events, identity, cut=options.cut)
+        write_events(self.folder, scores, events, identity, options)
         write_suspicious(
             self.folder,
             scores,

@@ -18,6 +18,7 @@ class Preset(StrEnum):
     """What the events are for."""
 
     PAPER = "paper"
+    GAP_MERGE = "gap-merge"
     TRANSIT = "transit"
     CHALLENGE = "challenge"
     CLINICAL = "clinical"
@@ -136,7 +137,7 @@ def decode(
     with folder_lock(out):
         earlier = replaceable_run(out, identity)
         stale = remove_derived(out)
-        write_events(out, read, events, identity, cut=options.cut)
+        write_events(out, read, events, identity, options)
         fitted = calibration if model is not None else None
         write_suspicious(out, read, events, chosen_priors, fitted, options=suspicion)
         facts: dict[str, Any] = {

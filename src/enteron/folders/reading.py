@@ -271,12 +271,12 @@ def write_events(
     scores: Scores,
     events: Sequence[DecodedEvent],
     identity: ReadingIdentity,
-    *,
-    cut: bool,
+    options: DecodeOptions | None = None,
 ) -> None:
     """Write `events.json`, `events.csv` and `submission.json`, each atomically.
 
-    The official file counts frames: where scores only number rows, none is written.
+    The official file counts frames: where scores only number rows, none is written. The decoder's
+    options say how it is cut and ordered; without them it holds the events as they are.
     """
     make_folder(folder)
     rows = [_event_row(event, scores) for event in events]
@@ -288,7 +288,7 @@ def write_events(
     write_text(folder / EVENTS, f'{head[:-1]}, "events": {listed}}}\n')
     write_text(folder / EVENTS_TABLE, _events_csv(rows))
     if scores.unit is Unit.FRAME:
-        annotation = to_annotation(scores.study, scores.unit, events, cut=cut)
+        annotation = to_annotation(scores.study, scores.unit, events, options)
         write_submission(folder / SUBMISSION, [annotation])
     else:
         (folder / SUBMISSION).unlink(missing_ok=True)  # of an earlier decoding with frame numbers
@@ -470,14 +470,9 @@ class Reading:
         return self.folder / REPORT
 
     @property
-    def cut(self) -> bool:
-        """Whether the official file is cut at every change of the label set."""
-        return self.run.options is not None and self.run.options.cut
-
-    @property
     def annotation(self) -> Annotation:
         """The events as the official file holds them."""
-        return to_annotation(self.study, self.unit, self.events, cut=self.cut)
+        return to_annotation(self.study, self.unit, self.events, self.run.options)
 
     @property
     def counts(self) -> dict[str, int]:
