@@ -8,8 +8,8 @@ import pytest
 
 from enteron.datasets.label_table import LabelTable, truth_events
 from enteron.datasets.submission import write_submission
-from enteron.folders.model import load_calibration
 from enteron.decoding import PRESETS
+from enteron.folders.model import load_calibration
 from enteron.labels import LABELS
 from enteron.priors import Priors, load_priors, save_priors
 from enteron.types import Unit

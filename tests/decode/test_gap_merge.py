@@ -129,7 +129,9 @@ def test_the_paper_s_gap_is_an_option_of_a_file(tmp_path):
     options = load_options(DecodeOptions, path)
     assert options == PRESET.model_copy(update={"gap_merge": GapMergeOptions(gap=15)})
     path.write_text("[gap_merge]\ngaps = 15\n")
-    with pytest.raises(ConfigError, match=r"\[gap_merge\] gaps is not an option; did you mean 'gap'"):
+    with pytest.raises(
+        ConfigError, match=r"\[gap_merge\] gaps is not an option; did you mean 'gap'"
+    ):
         load_options(DecodeOptions, path)
 
 

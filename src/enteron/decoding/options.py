@@ -1,9 +1,9 @@
 """Options of decoding, the presets, and their scaling to a study with fewer rows.
 
 Each preset is one value of `DecodeOptions`. Constants counted in rows (windows, tau, margin, near,
-longest, shortest, gap) mean rows of a full-length study, in which a row stands for about five original frames.
-Synthetic studies may be drawn with fewer rows; `scaled_for` brings the constants to the rows of the
-study at hand, once, before decoding starts.
+longest, shortest, gap) mean rows of a full-length study, in which a row stands for about five
+original frames. Synthetic studies may be drawn with fewer rows; `scaled_for` brings the constants
+to the rows of the study at hand, once, before decoding starts.
 """
 
 import math

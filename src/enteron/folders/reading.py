@@ -39,7 +39,7 @@ from enteron.folders.identity import (
     require_same,
     scores_hash,
 )
-from enteron.folders.scores import read_score_metadata, read_scores
+from enteron.folders.scores import SCORES, read_score_metadata, read_scores
 from enteron.ids import require_study_id
 from enteron.inference.store import open_embeddings
 from enteron.labels import LABELS, REGIONS
@@ -52,7 +52,6 @@ if TYPE_CHECKING:
 
 RUN = "run.json"
 EMBEDDINGS = "embeddings.npy"
-SCORES = "scores.parquet"
 EVENTS = "events.json"
 EVENTS_TABLE = "events.csv"
 SUBMISSION = "submission.json"
@@ -110,6 +109,24 @@ class ModelFacts(_Facts):
     split: str | None = None
 
 
+class CombinedMember(_Facts):
+    """A reading whose scores are part of a mean; hashes name it, no folder does."""
+
+    weight: float = Field(gt=0, le=1)  # its share of the mean
+    scores: str  # hash of its scores
+    model: str | None = None  # SHA-256 of the weights that made them
+    calibration: str | None = None  # SHA-256 of the calibration.json that was applied to them
+    backbone: str | None = None
+
+
+class CombinationFacts(_Facts):
+    """How the scores of a combination were made."""
+
+    mean: Literal["probability", "log-odds"]
+    averaged: Literal["calibrated", "raw"]
+    members: tuple[CombinedMember, ...] = Field(min_length=2)
+
+
 class RuntimeFacts(_Facts):
     """What ran the encoder."""
 
@@ -146,10 +163,13 @@ class RunRecord(_Facts):
     unreadable: Unreadable | None = None
     redundant: Redundant | None = None
     model: ModelFacts | None = None
+    combination: CombinationFacts | None = None  # of `enteron combine`
     runtime: RuntimeFacts | None = None
     preset: str | None = None
     options: DecodeOptions | None = None
     frame_calibration: FrameCalibration | None = None  # applied to the scores before decoding
+    base_rates: dict[str, float] = Field(default_factory=dict)
+    """Of each label in the studies of that calibration, as far as they show it."""
     thresholds: dict[str, float | None] = Field(default_factory=dict)
     """Of findings and landmarks, as decoding used them; None: the label is never reported."""
     scaling: str | None = None
