@@ -93,10 +93,11 @@ def test_the_mean_is_that_of_numpy(seed, count, mean):
     rng = np.random.default_rng(seed)
     values = [rng.uniform(0, 1, (7, 17)).astype(np.float32) for _ in range(count)]
     weights = rng.uniform(0.1, 5, count)
+    stacked = np.stack(values).astype(np.float64)
     expected = (
-        np.average(np.float64(values), axis=0, weights=weights)
+        np.average(stacked, axis=0, weights=weights)
         if mean == "probability"
-        else expit(np.average(logit(np.float64(values)), axis=0, weights=weights))
+        else expit(np.average(logit(stacked), axis=0, weights=weights))
     )
     np.testing.assert_allclose(mean_scores(values, weights.tolist(), mean), expected, atol=1e-6)
 
@@ -253,6 +254,8 @@ def test_the_order_of_the_members_changes_nothing_but_the_weights_do(home):
 def test_a_combination_can_be_a_member(home, tmp_path):
     (one,) = combine(pair(home), tmp_path / "one")
     (two,) = combine([one.folder, pair(home)[0]], tmp_path / "two")
+    assert two.run.combination is not None
+    assert one.run.identity is not None
     assert two.run.combination.members[0].model == one.run.identity.model
 
 
@@ -284,6 +287,7 @@ def test_roots_are_combined_study_by_study(home, tmp_path, command):
 def test_tune_fits_a_calibration_that_is_bound_to_the_combination(home, tmp_path, command):
     (combined,) = combine(pair(home), tmp_path / "combined")
     identity = combined.run.identity
+    assert identity is not None
     (tmp_path / "scores").mkdir()
     truths = []
     for number in range(4):  # scores of other studies that were combined in the same way
@@ -385,6 +389,7 @@ def forget_content(folder):
     from enteron.folders.scores import write_scores
 
     reading = load_reading(folder)
+    assert reading.run.identity is not None
     identity = reading.run.identity.model_copy(update={"content": None})
     write_scores(folder / "scores.parquet", reading.scores, identity)
     write_events(folder, reading.scores, reading.events, identity, reading.run.options)

@@ -87,8 +87,7 @@ def test_events_equal_those_of_the_literal_implementation(seed, rows, window, sh
 
 
 def test_the_calibration_s_thresholds_are_used():
-    values = {"blood": np.where((np.arange(60) >= 20) & (np.arange(60) < 40), 0.6, 0.1)}
-    scores = scores_of(**values)
+    scores = scores_of(blood=np.where((np.arange(60) >= 20) & (np.arange(60) < 40), 0.6, 0.1))
     assert [(e.label, e.start, e.stop) for e in decode(scores, PRESET)] == [("blood", 20, 40)]
     for threshold in (0.7, None):
         thresholds = unfitted_thresholds() | {"blood": threshold}
