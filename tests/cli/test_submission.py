@@ -21,9 +21,8 @@ def test_files_and_readings_become_one_file(tmp_path, command):
     assert merged == official(("7", EVENTS), ("12", EVENTS[:1]), ("3", []))
     assert "stomach(1), colon(1), blood(2)" in said
     assert "all.json holds 3 studies and 5 events." in said
-    rows = {
-        row["study"]: row for row in csv.DictReader((tmp_path / "t.csv").read_text().splitlines())
-    }
+    lines = (tmp_path / "t.csv").read_text().splitlines()
+    rows = {row["study"]: row for row in csv.DictReader(lines)}
     assert (rows["7"]["events"], rows["7"]["blood"], rows["7"]["frames"]) == ("4", "2", "")
     assert command("validate", "all.json")[0] == 0
 
