@@ -7,7 +7,7 @@ import numpy as np
 from rich.table import Table
 
 from enteron.cli.console import console, number, table
-from enteron.decoding import DecodedEvent
+from enteron.decoding import DecodedEvent, DecodeOptions
 from enteron.labels import FINDINGS, LABELS, REGIONS
 from enteron.metrics.evaluation import Evaluation, StudyBootstrap
 from enteron.metrics.honest import IS_FINDING, Detection, detect_by_overlap
@@ -24,7 +24,7 @@ class Row:
     """Results of one decoder over all seeds, study by study."""
 
     name: str
-    cut: bool = False
+    options: DecodeOptions | None = None  # where the official file is cut, or in another order
     only: tuple[str, ...] = LABELS
     oracle: bool = False  # decodes the truth: the same at every seed
     evaluations: list[Evaluation] = field(default_factory=list)
@@ -179,7 +179,7 @@ def differences_table(rows: dict[str, Row]) -> Table:
     )  # fmt: skip
     for better, other in (
         ("transit, anatomy only", "paper, anatomy only"),
-        ("transit, anatomy only", "gap merge"),
+        ("transit, anatomy only", "gap-merge"),
         ("challenge", "empty file"),
         ("challenge", "paper"),
         ("paper, back-dated", "paper"),

@@ -23,7 +23,6 @@ from enteron.decoding import PRESETS, DecodedEvent, DecodeOptions, decode
 from enteron.decoding.events import to_annotation
 from enteron.decoding.evidence import base_rates
 from enteron.decoding.options import StateMachineOptions
-from enteron.decoding.pipeline import gap_merge
 from enteron.fitting.decoder import FitOptions, fit_decoder
 from enteron.fitting.events import match_spans, true_rows_before
 from enteron.fitting.frames import LabelledStudy, fit_calibration, label_rows
@@ -103,17 +102,17 @@ def empty_scores(study: str, frames: np.ndarray) -> Scores:
 def all_rows() -> list[Row]:
     return [
         Row("empty file", only=()),
-        Row("gap merge"),
+        Row("gap-merge", options=PRESETS["gap-merge"]),
         Row("paper"),
         Row("paper, back-dated"),
         Row("paper, anatomy only", only=ANATOMY),
         Row("transit, anatomy only", only=ANATOMY),
         Row("transit"),
-        Row("challenge", cut=True),
+        Row("challenge", options=PRESETS["challenge"]),
         Row("clinical"),
         Row("oracle: truth through paper", oracle=True),
         Row("oracle: truth through transit", oracle=True),
-        Row("oracle: that, cut", cut=True, oracle=True),
+        Row("oracle: that, cut", options=PRESETS["challenge"], oracle=True),
     ]
 
 
@@ -146,7 +145,7 @@ def run_seed(
             decoded[base] = [predict(study, calibration) for study in evaluated]
         events = [[e for e in study if e.label in row.only] for study in decoded[base]]
         row.events.append(events)
-        row.evaluations.append(evaluate_events(truths, events, row.cut))
+        row.evaluations.append(evaluate_events(truths, events, row.options))
 
 
 def priors_of(studies: list[LabelledStudy]) -> Priors:
@@ -163,8 +162,6 @@ def priors_of(studies: list[LabelledStudy]) -> Priors:
 def predictor(name: str, priors: Priors) -> Predict:
     if name == "empty file":
         return lambda study, calibration: []
-    if name == "gap merge":
-        return lambda study, calibration: gap_merge(study.scores, calibration)
     if name.startswith("oracle"):
         return oracle_through(PAPER if name.endswith("paper") else TRANSIT, priors)
     options = {"paper, back-dated": BACKDATED}.get(name) or PRESETS[name.split(",")[0]]
@@ -179,9 +176,11 @@ def oracle_through(options: DecodeOptions, priors: Priors) -> Predict:
     return predict
 
 
-def evaluate_events(truths: list[Truth], events: list[list[DecodedEvent]], cut: bool) -> Evaluation:
+def evaluate_events(
+    truths: list[Truth], events: list[list[DecodedEvent]], options: DecodeOptions | None = None
+) -> Evaluation:
     predictions = [
-        to_annotation(truth.study, Unit.FRAME, study_events, cut=cut)
+        to_annotation(truth.study, Unit.FRAME, study_events, options)
         for truth, study_events in zip(truths, events, strict=True)
     ]
     return evaluate(truths, predictions)

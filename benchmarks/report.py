@@ -50,7 +50,7 @@ def measure(folder: Path, frames: int, findings: int) -> None:
     columns = {label: scores.values[:, column] for column, label in enumerate(LABELS)}
     pl.DataFrame({"frame": scores.axis.frames, **columns}).write_parquet(folder / "scores.parquet")
     identity = ReadingIdentity(study="bench", scores=scores_hash(scores))
-    write_events(folder, scores, events, identity, cut=False)
+    write_events(folder, scores, events, identity)
     facts = {"study": "bench", "state": "finished", "identity": identity, "rows": frames}
     RunRecord.parse({**facts, "rate": 4.0, "rate_note": "as stated"}).save(folder)
     study = RepeatingStudy(frames)

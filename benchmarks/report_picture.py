@@ -60,7 +60,7 @@ def make_reading(folder: Path, plan: StudyPlan) -> Path:
     pl.DataFrame({"frame": table.axis.frames, **columns}).write_parquet(folder / "scores.parquet")
     events = decode(scores, PRESETS["transit"])
     identity = ReadingIdentity(study=plan.id, scores=scores_hash(scores))
-    write_events(folder, scores, events, identity, cut=False)
+    write_events(folder, scores, events, identity)
     unreadable = {"count": 0, "frames": [], "reasons": {}}
     RunRecord.parse(
         {

@@ -40,7 +40,7 @@ def workspace(tmp_path_factory):
 
 
 def test_the_examples_of_the_api_page_run_in_order(workspace):
-    assert len(EXAMPLES) == 6
+    assert len(EXAMPLES) == 7
     for example in EXAMPLES:
         done = subprocess.run(
             [sys.executable, "-c", example], cwd=workspace, capture_output=True, text=True

@@ -198,7 +198,7 @@ def test_files_of_events_are_valid_json(tmp_path):
     """A strict reader takes what is written."""
     events = [DecodedEvent(0, 3, "blood", 0.5, "colon", 0.25, None)]
     scores = scores_with(np.arange(4.0))
-    write_events(tmp_path, scores, events, ReadingIdentity(study="s"), cut=False)
+    write_events(tmp_path, scores, events, ReadingIdentity(study="s"))
     write_label_studio(tmp_path, scores, events)
     assert read_json_object(tmp_path / "events.json", "decode again")["events"][0]["times"] == [
         0.0,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from enteron.calibration import Calibration
+    from enteron.combination import CombineOptions, combine
     from enteron.datasets.layouts import open_dataset
     from enteron.decoding import DecodedEvent, DecodeOptions
     from enteron.folders.model import load_model
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Annotation",
+    "CombineOptions",
     "DecodeOptions",
     "Evaluation",
     "Event",
@@ -34,6 +36,7 @@ __all__ = [
     "Reading",
     "Scores",
     "__version__",
+    "combine",
     "decode",
     "evaluate",
     "evaluate_frames",
@@ -48,6 +51,7 @@ __version__ = "0.1.0"
 # Public names that live in modules with slow imports, by module and name there.
 _LAZY = {
     "Annotation": ("enteron.types", "Annotation"),
+    "CombineOptions": ("enteron.combination", "CombineOptions"),
     "DecodeOptions": ("enteron.decoding", "DecodeOptions"),
     "Evaluation": ("enteron.metrics.evaluation", "Evaluation"),
     "Event": ("enteron.types", "Event"),
@@ -55,6 +59,7 @@ _LAZY = {
     "Reader": ("enteron.reading", "Reader"),
     "Reading": ("enteron.folders.reading", "Reading"),
     "Scores": ("enteron.types", "Scores"),
+    "combine": ("enteron.combination", "combine"),
     "load": ("enteron.folders.reading", "load_reading"),
     "load_model": ("enteron.folders.model", "load_model"),
     "open_dataset": ("enteron.datasets.layouts", "open_dataset"),

@@ -150,6 +150,9 @@ class FittedFor(Options):
     weights: Sha256 | None = None
     """SHA-256 of the model's weights; None for scores."""
 
+    scored_by: Sha256 | None = None
+    """What the scores name as their model, where all of them name the same; None for a model."""
+
     settings: Sha256 | None = None
     """Hash of the model's options and backbone, on which scores depend as well."""
 
@@ -169,6 +172,8 @@ class FittedFor(Options):
     def _require_model(self) -> "FittedFor":
         if (self.origin == "model") != (self.weights is not None and self.settings is not None):
             raise ValueError("weights and settings belong to the origin 'model', and to it only")
+        if self.origin == "model" and self.scored_by is not None:
+            raise ValueError("scored_by belongs to the origin 'scores'")
         return self
 
 

@@ -12,9 +12,8 @@ from pydantic import Field
 
 from enteron.calibration import Calibration
 from enteron.datasets.submission import read_truth
-from enteron.decoding import PRESETS, DecodedEvent, decode
+from enteron.decoding import PRESETS, DecodedEvent, DecodeOptions, decode
 from enteron.decoding.events import to_annotation
-from enteron.decoding.pipeline import gap_merge
 from enteron.fitting.calibrate import calibrate_model
 from enteron.fitting.frames import label_rows
 from enteron.folders.model import load_calibration
@@ -170,20 +169,18 @@ def compare_decoders(
     def with_preset(name: str) -> Callable[[Reading], list[DecodedEvent]]:
         return lambda reading: decode(reading.scores, PRESETS[name], priors, calibration)
 
-    decoders: list[tuple[str, Callable[[Reading], list[DecodedEvent]], bool]] = [
-        ("empty file", lambda reading: [], False),
-        ("gap merge", lambda reading: gap_merge(reading.scores, calibration), False),
-        ("paper", with_preset("paper"), False),
-        ("transit", with_preset("transit"), False),
-        ("challenge", with_preset("challenge"), True),
-        ("oracle", lambda reading: decode(true_scores(reading), PRESETS["transit"], priors), False),
+    presets = ("gap-merge", "paper", "transit", "challenge")
+    decoders: list[tuple[str, Callable[[Reading], list[DecodedEvent]], DecodeOptions | None]] = [
+        ("empty file", lambda reading: [], None),
+        *((name, with_preset(name), PRESETS[name]) for name in presets),
+        ("oracle", lambda reading: decode(true_scores(reading), PRESETS["transit"], priors), None),
     ]
     results: list[DecoderResult] = []
     reference = [truth_of[reading.study] for reading in readings]
-    for name, decode_reading, cut in decoders:
+    for name, decode_reading, options in decoders:
         events_of = [decode_reading(reading) for reading in readings]
         predictions = [
-            to_annotation(reading.study, Unit.FRAME, events, cut=cut)
+            to_annotation(reading.study, Unit.FRAME, events, options)
             for reading, events in zip(readings, events_of, strict=True)
         ]
         regions = [sum(event.label in REGIONS for event in events) for events in events_of]

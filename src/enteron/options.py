@@ -2,7 +2,7 @@
 
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -117,6 +117,8 @@ def _section(kind: type[Options], path: list[str]) -> type[Options]:
     for name in path:
         field = kind.model_fields.get(name)
         inner = None if field is None else field.annotation
+        # A section that may be left out is declared as `SomeOptions | None`.
+        inner = next((part for part in get_args(inner) if part is not type(None)), inner)
         if not (isinstance(inner, type) and issubclass(inner, Options)):
             break
         kind = inner

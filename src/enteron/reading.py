@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from enteron.calibration import Calibration, FrameCalibration
-from enteron.datasets.galar import search_root
+from enteron.datasets.galar import only_path, read_challenge_file, search_root
 from enteron.datasets.submission import write_submission
 from enteron.decoding import DecodedEvent, DecodeOptions, decode, preset
 from enteron.decoding.options import require_fitted
@@ -55,6 +55,12 @@ from enteron.folders.reading import (
     write_events,
 )
 from enteron.folders.scores import write_scores
+from enteron.folders.studies_table import (
+    STUDIES_TABLE,
+    StudyRow,
+    study_row,
+    write_studies_table,
+)
 from enteron.folders.suspicious import SUSPICIOUS, suspicious_frames, write_suspicious
 from enteron.ids import natural_key, neutral_id
 from enteron.locks import folder_lock
@@ -85,7 +91,7 @@ _STAGE_FILES: dict[State, tuple[str, ...]] = {
 }
 _PACKAGES = ("enteron", "torch", "numpy", "scipy", "polars", "opencv-python-headless", "av")
 
-PresetName = Literal["paper", "transit", "challenge", "clinical"]
+PresetName = Literal["paper", "gap-merge", "transit", "challenge", "clinical"]
 
 
 class ReadOptions(Options):
@@ -93,6 +99,9 @@ class ReadOptions(Options):
 
     preset: PresetName = "transit"
     """How scores become events."""
+
+    decoding: DecodeOptions | None = None
+    """Options of the decoder in place of a preset."""
 
     tta: bool = True
     """Score each clip and its mirror image; without it the encoder has half of the work."""
@@ -201,12 +210,13 @@ def read_each(
     progress: Progress,
 ) -> Iterator[tuple["FoundStudy", "Reading | EnteronError"]]:
     """Read several studies into folders named by their ids; one that fails yields its error."""
-    # The joint file stands for all studies: it is there only after a run that read them all.
-    (folder / SUBMISSION).unlink(missing_ok=True)
+    # The joint files stand for all studies: they are there only after a run that read them all.
+    for name in (SUBMISSION, STUDIES_TABLE):
+        (folder / name).unlink(missing_ok=True)
     for number, study in enumerate(studies, 1):
         progress.message(f"Reading study {number} of {len(studies)}: {study.name}")
         try:
-            opened = open_study(study.path, study_id=study.id)
+            opened = study.open()
             for sentence in opened.ignored.sentences():
                 progress.message(f"Ignored: {sentence}.")
             truth = truths.get(opened.id)
@@ -231,7 +241,8 @@ class Reader:
     def __init__(self, model: Path | str, options: ReadOptions | None = None) -> None:
         model = Path(model)
         self.options = ReadOptions() if options is None else options
-        self.decoding: DecodeOptions = preset(self.options.preset)
+        given = self.options.decoding
+        self.decoding: DecodeOptions = preset(self.options.preset) if given is None else given
         read_record(model)  # report what is wrong with the folder before loading the weights
         calibrated = (model / CALIBRATION).exists()
         self.calibration: Calibration | None = load_calibration(model) if calibrated else None
@@ -368,7 +379,7 @@ class _ReadingRun:
         options = self.reader.decoding
         events = decode(scores, options, self.reader.priors, self.reader.calibration)
         identity = self._identity(scores)
-        write_events(self.folder, scores, events, identity, cut=options.cut)
+        write_events(self.folder, scores, events, identity, options)
         write_suspicious(
             self.folder,
             scores,
@@ -436,7 +447,7 @@ class _ReadingRun:
             state=state,
             identity=self._identity(scores),
             files=dict(self.files),
-            command=f"enteron read {study.id} --preset {reader.options.preset}",
+            command=f"enteron read {study.id} {self._how_decoded}",
             rows=len(study),
             scored=None if scores is None else len(scores.axis),
             stride=study.axis.step if scores is None else scores.axis.step,
@@ -466,14 +477,20 @@ class _ReadingRun:
                 why=reader.runtime_reason or None,
                 tta=reader.options.tta,
             ),
-            preset=reader.options.preset,
+            preset=None if reader.options.decoding is not None else reader.options.preset,
             options=reader.decoding,
             frame_calibration=reader.frame_calibration,
+            base_rates=(reader.calibration or Calibration()).rates,
             thresholds=decision_thresholds(reader.decoding, reader.calibration or Calibration()),
             scaling=None if scores is None else scaling_note(scores),
             versions=package_versions(*_PACKAGES),
             timings=dict(self.timings),
         )
+
+    @property
+    def _how_decoded(self) -> str:
+        options = self.reader.options
+        return f"--preset {options.preset}" if options.decoding is None else "--config FILE"
 
     def _missing(self) -> MissingEnd | None:
         missing = self.study.missing
@@ -497,10 +514,22 @@ class _ReadingRun:
 
 
 def write_joint_submission(readings: Sequence[Reading], out: Path) -> Path:
-    """Write the official file of several readings."""
+    """Write the official file of several readings, and the table over studies beside it."""
     path = out / SUBMISSION
+    write_studies_table(out / STUDIES_TABLE, [reading_row(reading) for reading in readings])
     write_submission(path, [reading.annotation for reading in readings])
     return path
+
+
+def reading_row(reading: Reading) -> StudyRow:
+    """A study in the table over studies."""
+    unreadable = 0 if reading.run.unreadable is None else reading.run.unreadable.count
+    return study_row(
+        reading.annotation,
+        frames=reading.run.rows,
+        unreadable=unreadable,
+        seconds=reading.seconds.values(),
+    )
 
 
 # ---- which studies to read
@@ -512,6 +541,20 @@ class FoundStudy:
 
     path: Path
     id: str | None  # None where it cannot be opened, which is told when it is read
+    frame_list: Path | None = None  # the challenge's CSV of the frames that it asks for
+
+    def open(self) -> Study:
+        """Open it; of a folder of frames, those that the challenge's file names."""
+        if self.frame_list is None or not self.path.is_dir():
+            study = open_study(self.path, study_id=self.id)
+            if self.frame_list is not None:
+                study.notes += (
+                    "the challenge's file beside it names frames of a folder, so it was not used "
+                    "for the video",
+                )
+            return study
+        asked = read_challenge_file(self.frame_list).frames
+        return open_study(self.path, study_id=self.id, only=asked)
 
     @property
     def name(self) -> str:
@@ -546,6 +589,13 @@ def studies_under(path: Path, *, keep_names: bool = False) -> FoundStudies:
         return FoundStudies((_found(path, keep_names),), Ignored())
     files = search_root(path)
     paths = [image for images in files.images.values() for image in images]
+    without = sorted(set(files.templates) - set(files.images), key=natural_key)
+    if without and paths:
+        raise StudyError(
+            f"study {without[0]} has a file of the challenge and no frames, so a submission would "
+            "lack it",
+            "add its folder of frames, or move its CSV file away",
+        )
     if not paths:
         listed = "".join(f"; ignored {sentence}" for sentence in files.ignored.sentences())
         raise StudyError(
@@ -554,7 +604,13 @@ def studies_under(path: Path, *, keep_names: bool = False) -> FoundStudies:
             "them",
         )
     paths.sort(key=lambda study: natural_key(own_name(study)))
-    studies = tuple(_found(study, keep_names) for study in paths)
+    lists = {
+        image: frame_list
+        for study, images in files.images.items()
+        for image in images
+        if (frame_list := only_path(files.templates.get(study, []), f"test file of study {study}"))
+    }
+    studies = tuple(_found(study, keep_names, lists.get(study)) for study in paths)
     path_of: dict[str, Path] = {}
     for study in studies:
         if study.id is None:
@@ -566,10 +622,10 @@ def studies_under(path: Path, *, keep_names: bool = False) -> FoundStudies:
     return FoundStudies(studies, files.ignored)
 
 
-def _found(path: Path, keep_name: bool) -> FoundStudy:
+def _found(path: Path, keep_name: bool, frame_list: Path | None = None) -> FoundStudy:
     if keep_name:
-        return FoundStudy(path, default_id(path, keep_name=True))
+        return FoundStudy(path, default_id(path, keep_name=True), frame_list)
     try:
-        return FoundStudy(path, default_id(path))
+        return FoundStudy(path, default_id(path), frame_list)
     except StudyError:
-        return FoundStudy(path, None)
+        return FoundStudy(path, None, frame_list)

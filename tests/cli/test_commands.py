@@ -75,7 +75,7 @@ def test_demo_tells_the_whole_story(enteron, tmp_path):
     said = enteron("demo", "--quick", "--out", "kept", timeout=600).stdout
     for chapter in ("1. Drawing", "2. Training", "3. Calibrating", "4. Reading NaviCam"):
         assert chapter in said
-    for decoder in ("empty file", "gap merge", "paper", "transit", "challenge", "oracle"):
+    for decoder in ("empty file", "gap-merge", "paper", "transit", "challenge", "oracle"):
         assert decoder in said
     assert "times shorter than real ones" in said
     page = said.rsplit("Open ", 1)[1].split(" in a browser", maxsplit=1)[0]

@@ -8,6 +8,7 @@ import pytest
 
 from enteron.datasets.label_table import LabelTable, truth_events
 from enteron.datasets.submission import write_submission
+from enteron.decoding import PRESETS
 from enteron.folders.model import load_calibration
 from enteron.labels import LABELS
 from enteron.priors import Priors, load_priors, save_priors
@@ -42,7 +43,7 @@ def test_tune_reports_other_studies_and_writes_what_decode_reads(enteron, folder
         )
     assert json.loads((folder / "out" / "run.json").read_text())["model"]
     figures = json.loads(enteron("tune", "scores", "truth.json", "--folds", 2, "--json").stdout)
-    assert set(figures["presets"]) == {"paper", "transit", "challenge", "clinical"}
+    assert set(figures["presets"]) == set(PRESETS)
     assert figures["presets"]["transit"]["counts"]["studies"] == 4
 
 

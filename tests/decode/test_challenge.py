@@ -42,7 +42,7 @@ def test_nothing_between_events_is_nothing():
 
 def test_uncut_events_keep_their_order():
     events = [DecodedEvent(50, 60, "blood", 0.9), DecodedEvent(0, 10, "blood", 0.5)]
-    annotation = to_annotation("7", Unit.FRAME, events, cut=False)
+    annotation = to_annotation("7", Unit.FRAME, events)
     assert [s.start for s in annotation.segments] == [50, 0]
 
 

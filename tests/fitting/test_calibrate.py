@@ -67,6 +67,27 @@ def test_the_validation_part_is_what_is_fitted_on(model, data):
     assert report.scaling_note is None
 
 
+def test_a_study_without_a_readable_frame_is_a_sentence_and_no_calibration(
+    model, tmp_path, monkeypatch, capsys
+):
+    root = tmp_path / "root"
+    labels = label_rows((16, ["stomach"]), (16, ["colon"]))
+    for study in ("1", "2", "3"):
+        write_frames(root / "frames" / study, range(32))
+        write_labels(root / "Labels" / f"{study}.csv", labels)
+    for path in (root / "frames" / "3").iterdir():
+        path.write_bytes(b"no picture")
+    monkeypatch.setattr(sys, "argv", ["enteron", "calibrate", str(model), str(root)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 1
+    said = capsys.readouterr().err
+    assert said.startswith("enteron: more than half of study 3 cannot be read: ")
+    assert said.count("\n") == 1
+    assert not (model / "calibration.json").exists()
+    assert not (model / "features" / "3.npy").exists()
+
+
 def test_features_are_made_once(model, data, monkeypatch):
     calibrate_model(model, data)
     assert sorted(p.name for p in (model / "features").iterdir()) == [

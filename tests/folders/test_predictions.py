@@ -6,6 +6,7 @@ import sys
 import numpy as np
 import pytest
 
+from enteron.decoding import DecodeOptions
 from enteron.decoding.events import DecodedEvent
 from enteron.errors import EnteronError, SubmissionError, UnitError
 from enteron.folders.identity import ReadingIdentity
@@ -76,7 +77,7 @@ def test_what_is_written_by_a_reading_is_read_back(tmp_path, cut):
     """events.json is cut at changes of the label set where submission.json is."""
     events = [DecodedEvent(start, stop, label, 0.75) for start, stop, label in EVENTS]
     scores = Scores("a", FrameAxis(np.arange(20)), np.zeros((20, 17), np.float32))
-    write_events(tmp_path, scores, events, ReadingIdentity(study="a"), cut=cut)
+    write_events(tmp_path, scores, events, ReadingIdentity(study="a"), DecodeOptions(cut=cut))
     RunRecord.parse({"study": "a", "options": {"cut": cut}}).save(tmp_path)
     from_submission, from_events = (
         read_predictions(path, Unit.FRAME).annotations

@@ -110,7 +110,7 @@ def write_folder(
     pl.DataFrame(table).write_parquet(folder / "scores.parquet")
     counted = replace(scores, axis=FrameAxis(scores.axis.frames, unit))
     identity = ReadingIdentity(study=scores.study, scores=scores_hash(counted))
-    write_events(folder, counted, events, identity, cut=False)
+    write_events(folder, counted, events, identity)
     if run is not None:
         facts = {"study": scores.study, "rows": len(scores.axis), "identity": identity}
         RunRecord.parse({"state": "finished", **run, **facts}).save(folder)

@@ -9,6 +9,7 @@ from enteron.cli import (
     bench,
     calibrate,
     check,
+    combine,
     compare,
     decode,
     demo,
@@ -18,6 +19,7 @@ from enteron.cli import (
     priors,
     read,
     report,
+    submission,
     train,
     tune,
     validate,
@@ -40,6 +42,7 @@ app.command()(train.train)
 app.command()(calibrate.calibrate)
 app.command()(read.read)
 app.command()(decode.decode)
+app.command()(combine.combine)
 app.command()(tune.tune)
 app.command()(report.report)
 app.command()(export.export)
@@ -48,6 +51,7 @@ app.command()(compare.compare)
 app.command()(validate.validate)
 app.command()(bench.bench)
 app.add_typer(priors.app, name="priors")
+app.add_typer(submission.app, name="submission")
 
 
 def version(value: bool) -> None:

@@ -18,6 +18,7 @@ class Preset(StrEnum):
     """What the events are for."""
 
     PAPER = "paper"
+    GAP_MERGE = "gap-merge"
     TRANSIT = "transit"
     CHALLENGE = "challenge"
     CLINICAL = "clinical"
@@ -136,7 +137,7 @@ def decode(
     with folder_lock(out):
         earlier = replaceable_run(out, identity)
         stale = remove_derived(out)
-        write_events(out, read, events, identity, cut=options.cut)
+        write_events(out, read, events, identity, options)
         fitted = calibration if model is not None else None
         write_suspicious(out, read, events, chosen_priors, fitted, options=suspicion)
         facts: dict[str, Any] = {
@@ -153,6 +154,7 @@ def decode(
             "preset": str(preset) if config is None else None,
             "options": options,
             "frame_calibration": frame_calibration(options, calibration) if model else None,
+            "base_rates": calibration.rates,
             "thresholds": decision_thresholds(options, calibration),
             "scaling": scaling_note(read),
             "versions": package_versions("enteron", "numpy", "scipy", "polars"),
@@ -208,9 +210,14 @@ def parse_weights(pairs: list[str] | None) -> dict[str, float]:
 def _warn_uncalibrated(scores: Path) -> None:
     """Say before decoding that nothing turns scores into probabilities."""
     from enteron.cli.console import plain
-    from enteron.folders.scores import is_written_by_enteron
+    from enteron.folders.scores import is_written_by_enteron, read_score_metadata
 
-    if is_written_by_enteron(scores):
+    if read_score_metadata(scores).calibrated:
+        text = (
+            f"{scores.name} holds means of calibrated scores, for which nothing was fitted. Fit a "
+            "calibration with enteron tune and give it with --model, or combine the readings again."
+        )
+    elif is_written_by_enteron(scores):
         text = (
             f"{scores.name} holds the raw scores of a model, which are not probabilities. Give "
             "the model that made them with --model MODEL, or the events will be wrong."

@@ -8,8 +8,11 @@ import typer
 from enteron.cli.decode import Preset, parse_weights
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from enteron.cli.console import RichProgress
     from enteron.folders.reading import Reading, Redundant
+    from enteron.folders.studies_table import StudyRow
     from enteron.reading import FoundStudies, Reader
     from enteron.types import Annotation
 
@@ -29,6 +32,10 @@ def read(
         typer.Option(help="Folder for the reading (default: ID-reading, here).", readable=False),
     ] = None,
     preset: Annotated[Preset, typer.Option(help="How scores become events.")] = Preset.TRANSIT,
+    config: Annotated[
+        Path | None,
+        typer.Option(help="TOML file of decoder options, in place of a preset.", readable=False),
+    ] = None,
     tta: Annotated[
         bool, typer.Option("--tta/--no-tta", help="Score the mirror image of each clip as well.")
     ] = True,
@@ -87,10 +94,12 @@ def read(
     Example: [bold]enteron read study.mp4 --model model[/bold]
     """
     from enteron.cli.console import RichProgress, print_ignored
+    from enteron.decoding import DecodeOptions
     from enteron.inference.embed import REDUNDANCY_LIMIT
+    from enteron.options import load_options
     from enteron.reading import Reader, ReadOptions, studies_under
-    from enteron.study import open_study
 
+    decoding = None if config is None else load_options(DecodeOptions, config)
     found = studies_under(study, keep_names=keep_names)
     single = len(found.studies) == 1
     if study_id is not None:
@@ -99,6 +108,7 @@ def read(
     truths = _truths(truth, [each.id for each in found.studies if each.id is not None])
     options = ReadOptions(
         preset=preset.value,
+        decoding=decoding,
         tta=tta,
         runtime=runtime,
         redundancy=REDUNDANCY_LIMIT if skip_redundant else None,
@@ -110,7 +120,7 @@ def read(
     folder = out if out is not None else found.default_folder
     progress = RichProgress()
     if single:
-        opened = open_study(found.studies[0].path, study_id=found.studies[0].id)
+        opened = found.studies[0].open()
         print_ignored(opened.ignored)
         reading = reader.read(opened, folder, truth=truths.get(opened.id), progress=progress)
         show(reading)
@@ -161,8 +171,8 @@ def _read_several(
                 failures.append(f"{study.name}: {result}")
                 typer.echo(f"enteron: {plain(failures[-1])}", err=True)
         if not failures:
-            path = write_joint_submission(readings, folder)
-            typer.echo(f"{plain(str(path))} holds all {len(readings)} studies.")
+            write_joint_submission(readings, folder)
+            show_studies(readings, folder)
             return
     count = len(found.studies)
     verb = "was" if len(failures) == 1 else "were"
@@ -243,6 +253,41 @@ def show(reading: "Reading") -> None:
     out.print(f"[dim]Seconds: {stages}. Runtime: {runtime}.[/dim]")
     report = markup(str(reading.report))
     out.print(f"Open {report} in a browser. Not a diagnosis.\n", soft_wrap=True)
+
+
+def show_studies(readings: "Sequence[Reading]", folder: Path) -> None:
+    """Print the table over studies, and where the joint files are."""
+    from enteron.cli.console import plain
+    from enteron.folders.reading import SUBMISSION
+    from enteron.folders.studies_table import STUDIES_TABLE
+    from enteron.reading import reading_row
+
+    print_studies([reading_row(reading) for reading in readings])
+    typer.echo(
+        f"{plain(str(folder / SUBMISSION))} holds all {len(readings)} studies; the table is in "
+        f"{STUDIES_TABLE} beside it."
+    )
+
+
+def print_studies(rows: "Sequence[StudyRow]") -> None:
+    """The events of each study by label, as the paper lists them."""
+    from rich.table import Table
+
+    from enteron.cli.console import NONE, console, markup, number
+
+    result = Table(title="Events of the official file", title_justify="left", header_style="dim")
+    for name in ("study", "frames", "events", "minutes"):
+        result.add_column(name, justify="left" if name == "study" else "right")
+    result.add_column("events by label")
+    for row in rows:
+        result.add_row(
+            markup(row.study),
+            NONE if row.frames is None else f"{row.frames:,}",
+            f"{row.events:,}",
+            number(row.minutes, 1),
+            row.distribution or NONE,
+        )
+    console().print(result)
 
 
 def _redundancy(redundant: "Redundant") -> str:

@@ -18,7 +18,8 @@ def tune(
     scores: Annotated[
         Path,
         typer.Argument(
-            help="Folder of scores, one parquet or CSV per study, named by id.", readable=False
+            help="Folder of readings, or of scores: one parquet or CSV per study, named by id.",
+            readable=False,
         ),
     ],
     truth: Annotated[
@@ -70,7 +71,7 @@ def tune(
     if out is not None:
         _require_no_model(out)
     chosen_priors = _choose_priors(priors, out)
-    studies, truths = _labelled_studies(scores, read_truth(truth, unit), unit)
+    studies, truths, scored_by = _labelled_studies(scores, read_truth(truth, unit), unit)
     if lesion_recall is not None:
         require_enough(1 - lesion_recall, len(studies))
     options = FitOptions(budget=budget)
@@ -92,6 +93,7 @@ def tune(
         make_folder(out)
         fitted_for = FittedFor(
             origin="scores",
+            scored_by=scored_by,
             priors=priors_hash(chosen_priors),
             study_ids=tuple(sorted(study_id_hash(study.scores.study) for study in studies)),
         )
@@ -126,11 +128,14 @@ def _choose_priors(path: Path | None, out: Path | None) -> "Priors":
 
 def _labelled_studies(
     folder: Path, truths: Sequence[Annotation], unit: Unit
-) -> "tuple[list[LabelledStudy], list[Annotation]]":
-    """Scores beside the truth of the same study, both in the same unit, and those truths."""
-    from enteron.errors import LabelError, UnitError
+) -> "tuple[list[LabelledStudy], list[Annotation], str | None]":
+    """Scores beside the truth of the same study, those truths, and what made the scores.
+
+    Both are in the same unit. Scores of different models are refused.
+    """
+    from enteron.errors import ConfigError, LabelError, UnitError
     from enteron.fitting.frames import LabelledStudy, label_rows
-    from enteron.folders.scores import find_score_files, read_scores
+    from enteron.folders.scores import find_score_files, read_score_metadata, read_scores
 
     files = find_score_files(folder)
     truth_of = {annotation.study: annotation for annotation in truths}
@@ -141,6 +146,13 @@ def _labelled_studies(
             "name each file of scores by its study's id",
         )
     studies: list[LabelledStudy] = []
+    models = {study: read_score_metadata(path).model for study, path in files.items()}
+    first, *others = files
+    if odd := [study for study in others if models[study] != models[first]]:
+        raise ConfigError(
+            f"the scores of studies {first} and {odd[0]} are of different models or combinations",
+            "give scores that were all made in the same way",
+        )
     for study, path in files.items():
         scores = read_scores(path, study)
         if scores.unit is not unit:
@@ -149,7 +161,7 @@ def _labelled_studies(
                 "index or frame? bring both to the same unit",
             )
         studies.append(LabelledStudy(scores, label_rows(scores, truth_of[study])))
-    return studies, [truth_of[study] for study in files]
+    return studies, [truth_of[study] for study in files], models[first]
 
 
 def _show(

@@ -220,10 +220,10 @@ def find_studies(root: Path) -> Catalogue:
     entries = {
         study: Entry(
             id=study,
-            images=_only(files.images.get(study, []), f"images of study {study}"),
+            images=only_path(files.images.get(study, []), f"images of study {study}"),
             labels=files.labels.get(study),
             updated=study in files.updated,
-            template=_only(files.templates.get(study, []), f"test file of study {study}"),
+            template=only_path(files.templates.get(study, []), f"test file of study {study}"),
             metadata=metadata.get(study),
         )
         for study in sorted(ids, key=natural_key)
@@ -280,7 +280,7 @@ def search_root(root: Path) -> RootFiles:
             files.templates.setdefault(study_id(path.name), []).append(path)
         else:
             unknown.append(path)
-    files.metadata = _only(metadata, "metadata files")
+    files.metadata = only_path(metadata, "metadata files")
     ignore_files(files.ignored, unknown, root)
     return files
 
@@ -305,7 +305,7 @@ def _find_labels_of(folders: Sequence[Path], files: RootFiles) -> None:
             updated.update(find_labels(folder, files.ignored))
     for study, paths in original.items():
         if study not in updated:
-            path = _only(paths, f"labels of study {study}")
+            path = only_path(paths, f"labels of study {study}")
             assert path is not None  # there is at least one
             files.labels[study] = path
     files.labels.update(updated)
@@ -325,7 +325,7 @@ def _is_challenge_file(path: Path) -> bool:
     return start.lstrip(b"\xef\xbb\xbf").startswith(FRAME_FILE.encode())
 
 
-def _only(paths: list[Path], what: str) -> Path | None:
+def only_path(paths: list[Path], what: str) -> Path | None:
     """The only one of the paths, or None; several are refused."""
     if len(paths) > 1:
         first, second = (f"'{p.parent.name}/{p.name}'" for p in sorted(paths)[:2])

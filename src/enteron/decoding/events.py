@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from enteron.decoding.options import DecodeOptions
 from enteron.labels import COLUMN, LABELS
 from enteron.types import Annotation, Event, Segment, Unit, check_confidence
 
@@ -60,12 +61,23 @@ def edge_confidence(
 
 
 def to_annotation(
-    study: str, unit: Unit, events: Sequence[DecodedEvent], *, cut: bool
+    study: str,
+    unit: Unit,
+    events: Sequence[DecodedEvent],
+    options: DecodeOptions | None = None,
 ) -> Annotation:
-    """The study's segments in the order of their rank."""
-    if cut:
-        return Annotation(study, unit, tuple(cut_at_changes(events)))
-    return Annotation.from_events(study, unit, events)
+    """The segments of the official file, cut and ordered as the options say.
+
+    Without options they are the events in their order.
+    """
+    annotation = (
+        Annotation(study, unit, tuple(cut_at_changes(events)))
+        if options is not None and options.cut
+        else Annotation.from_events(study, unit, events)
+    )
+    if options is None or options.order == "rank":
+        return annotation
+    return Annotation(study, unit, tuple(sorted(annotation.segments, key=lambda s: s.start)))
 
 
 def cut_at_changes(events: Sequence[DecodedEvent]) -> list[Segment]:

@@ -33,7 +33,7 @@ def score_base_rates(calibration: Calibration, priors: Priors) -> NDArray[np.flo
     on; labels that those studies never show take the priors' rates. Uncalibrated scores need not
     follow any base rate (balanced training raises rare labels a thousandfold): one half for all.
     """
-    if calibration.studies == 0:
+    if calibration.studies == 0 and not calibration.rates:
         return np.full(len(LABELS), 0.5)
     rates = base_rates(priors)
     for column, label in enumerate(LABELS):

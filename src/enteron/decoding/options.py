@@ -1,9 +1,9 @@
 """Options of decoding, the presets, and their scaling to a study with fewer rows.
 
 Each preset is one value of `DecodeOptions`. Constants counted in rows (windows, tau, margin, near,
-longest) mean rows of a full-length study, in which a row stands for about five original frames.
-Synthetic studies may be drawn with fewer rows; `scaled_for` brings the constants to the rows of the
-study at hand, once, before decoding starts.
+longest, shortest, gap) mean rows of a full-length study, in which a row stands for about five
+original frames. Synthetic studies may be drawn with fewer rows; `scaled_for` brings the constants
+to the rows of the study at hand, once, before decoding starts.
 """
 
 import math
@@ -120,6 +120,20 @@ class FindingOptions(Options):
     for each of its ends."""
 
 
+class GapMergeOptions(Options):
+    """The prior submission's decoder (decision 32), the same for every label."""
+
+    window: OddRows = 7
+    """Median of each label's thresholded column, in rows; odd."""
+
+    shortest: int = Field(default=3, ge=1, le=LARGEST_ROWS)
+    """Drop runs of fewer rows, before gaps are closed."""
+
+    gap: int = Field(default=5, ge=0, le=LARGEST_ROWS)
+    """Join runs of a label with at most this many rows between them: 5 in v3.1, 15 in the paper's
+    text."""
+
+
 class DecodeOptions(Options):
     """From scores to events."""
 
@@ -128,6 +142,10 @@ class DecodeOptions(Options):
 
     anatomy: Literal["state machine", "semi-Markov"] = "semi-Markov"
     """How regions are found."""
+
+    gap_merge: GapMergeOptions | None = None
+    """Decode every label on its own by the prior submission's gap merge; anatomy, landmarks,
+    findings and gating are then not used. None: do not."""
 
     state_machine: StateMachineOptions = StateMachineOptions()
     semi_markov: SemiMarkovOptions = SemiMarkovOptions()
@@ -144,11 +162,21 @@ class DecodeOptions(Options):
     """Emit a label only where emitting it raises the expected official score."""
 
     cut: bool = False
-    """Cut the official file at every change of the label set, most confident piece first."""
+    """Cut the official file at every change of the label set."""
+
+    order: Literal["rank", "time"] = "rank"
+    """Order of the official file, which is its ranking. `rank`: events as they are ranked, pieces
+    by confidence. `time`: as they follow each other, as in v3.1."""
 
     @model_validator(mode="after")
     def _require_confidence(self) -> "DecodeOptions":
         """Silence and the order of pieces are computed from confidence."""
+        if self.silence and self.gap_merge is not None:
+            raise ConfigError(
+                "the options contradict each other: silence = true needs the confidence of events, "
+                "which [gap_merge] does not give",
+                "leave out [gap_merge], or set silence = false",
+            )
         for name, value in (("silence", self.silence), ("cut", self.cut)):
             if value and self.findings.rank != "confidence":
                 raise ConfigError(
@@ -165,6 +193,11 @@ PAPER: Final = DecodeOptions(
     findings=FindingOptions(rank="persistence"),
 )
 """Exactly as the paper describes it: for reproducing its results."""
+
+GAP_MERGE: Final = DecodeOptions(
+    calibration="paper", gap_merge=GapMergeOptions(), cut=True, order="time"
+)
+"""The decoder of the authors' prior submission (v3.1), to compare with."""
 
 TRANSIT: Final = DecodeOptions(
     landmarks=LandmarkOptions(method="transition"),
@@ -196,6 +229,7 @@ calibration has one."""
 
 PRESETS: Final = {
     "paper": PAPER,
+    "gap-merge": GAP_MERGE,
     "transit": TRANSIT,
     "challenge": CHALLENGE,
     "clinical": CLINICAL,
@@ -240,7 +274,7 @@ def scaled_for(options: DecodeOptions, scores: Scores) -> DecodeOptions:
     if row_scale == 1:
         return options
     table = options.model_dump()
-    machine, findings = table["state_machine"], table["findings"]
+    machine, findings, merging = table["state_machine"], table["findings"], table["gap_merge"]
     machine["window"] = scaled_window(machine["window"], row_scale)
     machine["tau"] = scaled_rows(machine["tau"], row_scale)
     table["semi_markov"]["margin"] = scaled_rows(table["semi_markov"]["margin"], row_scale)
@@ -249,6 +283,10 @@ def scaled_for(options: DecodeOptions, scores: Scores) -> DecodeOptions:
         findings["window"] = scaled_window(findings["window"], row_scale)
     if findings["longest"] is not None:
         findings["longest"] = _scaled_limit(findings["longest"], row_scale)
+    if merging is not None:
+        merging["window"] = scaled_window(merging["window"], row_scale)
+        merging["shortest"] = scaled_rows(merging["shortest"], row_scale)
+        merging["gap"] = scaled_rows(merging["gap"], row_scale)
     return DecodeOptions.model_validate(table)
 
 

@@ -1,5 +1,7 @@
 """The steps of decoding in their order: scale, calibrate, regions, gate, landmarks, findings.
 
+The gap merge of the prior submission treats all labels alike, in place of the last four.
+
 `Decoder` holds one study. Its constants are scaled to the rows of that study at the start; rows
 become frames at the end.
 """
@@ -30,15 +32,16 @@ from enteron.decoding.findings import (
     select_candidates,
     smooth_findings,
 )
+from enteron.decoding.gap_merge import gap_merge_runs
 from enteron.decoding.landmarks import landmark_at_transition, landmark_spans, rows_near_regions
 from enteron.decoding.options import (
     DEFAULT_KAPPA,
     DEFAULT_LOW,
     TRANSIT,
     DecodeOptions,
+    GapMergeOptions,
     require_fitted,
     scaled_for,
-    scaled_rows,
     scaled_window,
 )
 from enteron.decoding.regions import semi_markov_regions, state_machine_regions
@@ -50,7 +53,7 @@ from enteron.decoding.suspicious import (
 )
 from enteron.labels import ANATOMY, COLUMN, FINDINGS, LABELS, LANDMARKS, REGIONS
 from enteron.priors import Priors, load_priors
-from enteron.runs import means, runs_of
+from enteron.runs import means
 from enteron.types import Scores
 
 
@@ -94,6 +97,8 @@ class Decoder:
 
     def events(self) -> list[DecodedEvent]:
         """All steps."""
+        if self.options.gap_merge is not None:
+            return self._merged_events(self.options.gap_merge)
         regions, p = self.regions()
         anatomy = [*regions, *self.landmarks(self._gate(p, regions), regions)]
         anatomy.sort(key=lambda run: (run.start, COLUMN[run.label]))
@@ -104,6 +109,13 @@ class Decoder:
             findings = self.rank(self.findings(self.smooth(regions, self.windows())))
         events = [self._event(run, regions) for run in (*anatomy, *findings)]
         return drop_silent(events, self.calibration) if self.options.silence else events
+
+    def _merged_events(self, options: GapMergeOptions) -> list[DecodedEvent]:
+        """Every label on its own; regions may overlap, and an event lies in most of one."""
+        runs = gap_merge_runs(self.p, self.frame_calibration.thresholds, options)
+        runs.sort(key=lambda run: (run.label in FINDINGS, run.start, COLUMN[run.label]))
+        regions = [run for run in runs if run.label in REGIONS]
+        return [self._event(run, regions) for run in runs]
 
     def regions(self) -> tuple[list[DecodedRun], NDArray[np.float32]]:
         """Regions, and the (rows, 17) probabilities in which landmarks are sought."""
@@ -312,30 +324,3 @@ def decision_thresholds(options: DecodeOptions, calibration: Calibration) -> Thr
         for label, rule in rules.items()
     }
     return {**frames, **of_events}
-
-
-# ---- gap merge: the decoder of the authors' earlier submission, for comparison in tables
-
-GAP = 15  # rows of a full-length study that the earlier submission closed
-
-
-def gap_merge(scores: Scores, calibration: Calibration) -> list[DecodedEvent]:
-    """Events of every label whose probability reaches its threshold, the most confident first."""
-    p = calibrated(scores, calibration.paper)
-    frames, ends = scores.axis.frames, scores.axis.ends()
-    gap = scaled_rows(GAP, scores.shortening)
-    events: list[DecodedEvent] = []
-    for column, label in enumerate(LABELS):
-        threshold = calibration.paper.thresholds[label]
-        if threshold is None:
-            continue
-        spans = runs_of(p[:, column] >= threshold)
-        if not len(spans):
-            continue
-        starts_event = np.concatenate(([True], spans[1:, 0] - spans[:-1, 1] > gap))
-        first = np.flatnonzero(starts_event)
-        last = np.append(first[1:], len(spans)) - 1
-        for start, stop in zip(spans[first, 0], spans[last, 1], strict=True):
-            score = float(p[start:stop, column].mean())
-            events.append(DecodedEvent(int(frames[start]), int(ends[stop - 1]), label, score))
-    return sorted(events, key=lambda event: -(event.score or 0.0))

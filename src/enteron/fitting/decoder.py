@@ -17,7 +17,7 @@ from enteron.confidence import (
 )
 from enteron.datasets.label_table import LabelTable, truth_events
 from enteron.decoding import PRESETS, DecodedEvent, DecodeOptions
-from enteron.decoding.events import to_annotation
+from enteron.decoding.events import cut_at_changes, to_annotation
 from enteron.decoding.evidence import evidence, score_base_rates
 from enteron.decoding.findings import median_run_length
 from enteron.decoding.options import DEFAULT_KAPPA, TRANSIT
@@ -299,9 +299,8 @@ def fit_silence(
     decoded: list[tuple[Segment, ...]] = []
     best_scores: list[dict[str, float]] = []
     for study, events in zip(held_out, decoded_events, strict=True):
-        scores = study.scores
         truths.append(_true_segments(study))
-        decoded.append(to_annotation(scores.study, scores.unit, events, cut=True).segments)
+        decoded.append(tuple(cut_at_changes(events)))
         best = {event.label: 0.0 for event in events}
         for event in events:
             best[event.label] = max(best[event.label], event.score or 0.0)
@@ -392,7 +391,7 @@ def _predict(
     study: LabelledStudy, preset: DecodeOptions, priors: Priors, calibration: Calibration
 ) -> Annotation:
     events = decode(study.scores, preset, priors, calibration)
-    return to_annotation(study.scores.study, study.scores.unit, events, cut=preset.cut)
+    return to_annotation(study.scores.study, study.scores.unit, events, preset)
 
 
 def _names(studies: Sequence[LabelledStudy]) -> tuple[str, ...]:

@@ -4,8 +4,13 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from enteron.errors import EnteronError
-from enteron.folders.reading import SCORES
-from enteron.folders.scores import SUFFIXES, find_score_files, read_score_metadata, read_scores
+from enteron.folders.scores import (
+    SCORES,
+    SUFFIXES,
+    find_score_files,
+    read_score_metadata,
+    read_scores,
+)
 from enteron.types import Scores
 
 
@@ -15,10 +20,8 @@ def read_frame_scores(path: Path) -> dict[str, Scores]:
         return _by_study([path])
     if (path / SCORES).is_file():
         return _by_study([path / SCORES])
-    readings = [f / SCORES for f in sorted(path.iterdir()) if (f / SCORES).is_file()]
-    if readings:
-        return _by_study(readings)
-    if any(file.suffix.lower() in SUFFIXES for file in path.iterdir()):
+    inside = list(path.iterdir())
+    if any(file.suffix.lower() in SUFFIXES or (file / SCORES).is_file() for file in inside):
         return _by_study(find_score_files(path).values())
     raise EnteronError(
         f"the folder '{path.name}' holds no scores",

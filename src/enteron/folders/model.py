@@ -325,7 +325,17 @@ def require_scored_by(
     `scored_by` is the hash of the weights that made the scores, `model` what the caller named.
     """
     fitted_for = calibration.fitted_for
-    if scored_by is None or fitted_for is None or fitted_for.weights in (None, scored_by):
+    if scored_by is None or fitted_for is None:
+        return
+    if fitted_for.origin == "scores":
+        if fitted_for.scored_by in (None, scored_by):
+            return
+        raise ModelError(
+            f"the calibration in '{model.name}' was fitted on scores of another model or "
+            f"combination than {scores.name}",
+            "fit one with `enteron tune` on scores that were made in the same way",
+        )
+    if fitted_for.weights == scored_by:
         return
     raise ModelError(
         f"'{model.name}' is not the model that made {scores.name}",

@@ -92,10 +92,9 @@ def _read_file(path: Path, unit: Unit) -> Predictions:
 
     stored = read_events_file(path)
     _require_unit(stored.unit, unit, stored.study)
-    # As in submission.json: the preset `challenge` cuts events at every change of the label set.
+    # As in submission.json, where some presets cut events at every change of the label set.
     options = _run_record(path.parent, stored.study).options
-    cut = options is not None and options.cut
-    annotation = to_annotation(stored.study, stored.unit, stored.events, cut=cut)
+    annotation = to_annotation(stored.study, stored.unit, stored.events, options)
     return Predictions(
         [annotation],
         _rates(path.parent, [annotation]),

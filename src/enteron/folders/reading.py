@@ -39,7 +39,7 @@ from enteron.folders.identity import (
     require_same,
     scores_hash,
 )
-from enteron.folders.scores import read_score_metadata, read_scores
+from enteron.folders.scores import SCORES, read_score_metadata, read_scores
 from enteron.ids import require_study_id
 from enteron.inference.store import open_embeddings
 from enteron.labels import LABELS, REGIONS
@@ -52,7 +52,6 @@ if TYPE_CHECKING:
 
 RUN = "run.json"
 EMBEDDINGS = "embeddings.npy"
-SCORES = "scores.parquet"
 EVENTS = "events.json"
 EVENTS_TABLE = "events.csv"
 SUBMISSION = "submission.json"
@@ -110,6 +109,24 @@ class ModelFacts(_Facts):
     split: str | None = None
 
 
+class CombinedMember(_Facts):
+    """A reading whose scores are part of a mean; hashes name it, no folder does."""
+
+    weight: float = Field(gt=0, le=1)  # its share of the mean
+    scores: str  # hash of its scores
+    model: str | None = None  # SHA-256 of the weights that made them
+    calibration: str | None = None  # SHA-256 of the calibration.json that was applied to them
+    backbone: str | None = None
+
+
+class CombinationFacts(_Facts):
+    """How the scores of a combination were made."""
+
+    mean: Literal["probability", "log-odds"]
+    averaged: Literal["calibrated", "raw"]
+    members: tuple[CombinedMember, ...] = Field(min_length=2)
+
+
 class RuntimeFacts(_Facts):
     """What ran the encoder."""
 
@@ -146,10 +163,13 @@ class RunRecord(_Facts):
     unreadable: Unreadable | None = None
     redundant: Redundant | None = None
     model: ModelFacts | None = None
+    combination: CombinationFacts | None = None  # of `enteron combine`
     runtime: RuntimeFacts | None = None
     preset: str | None = None
     options: DecodeOptions | None = None
     frame_calibration: FrameCalibration | None = None  # applied to the scores before decoding
+    base_rates: dict[str, float] = Field(default_factory=dict)
+    """Of each label in the studies of that calibration, as far as they show it."""
     thresholds: dict[str, float | None] = Field(default_factory=dict)
     """Of findings and landmarks, as decoding used them; None: the label is never reported."""
     scaling: str | None = None
@@ -271,12 +291,12 @@ def write_events(
     scores: Scores,
     events: Sequence[DecodedEvent],
     identity: ReadingIdentity,
-    *,
-    cut: bool,
+    options: DecodeOptions | None = None,
 ) -> None:
     """Write `events.json`, `events.csv` and `submission.json`, each atomically.
 
-    The official file counts frames: where scores only number rows, none is written.
+    The official file counts frames: where scores only number rows, none is written. The decoder's
+    options say how it is cut and ordered; without them it holds the events as they are.
     """
     make_folder(folder)
     rows = [_event_row(event, scores) for event in events]
@@ -288,7 +308,7 @@ def write_events(
     write_text(folder / EVENTS, f'{head[:-1]}, "events": {listed}}}\n')
     write_text(folder / EVENTS_TABLE, _events_csv(rows))
     if scores.unit is Unit.FRAME:
-        annotation = to_annotation(scores.study, scores.unit, events, cut=cut)
+        annotation = to_annotation(scores.study, scores.unit, events, options)
         write_submission(folder / SUBMISSION, [annotation])
     else:
         (folder / SUBMISSION).unlink(missing_ok=True)  # of an earlier decoding with frame numbers
@@ -470,14 +490,9 @@ class Reading:
         return self.folder / REPORT
 
     @property
-    def cut(self) -> bool:
-        """Whether the official file is cut at every change of the label set."""
-        return self.run.options is not None and self.run.options.cut
-
-    @property
     def annotation(self) -> Annotation:
         """The events as the official file holds them."""
-        return to_annotation(self.study, self.unit, self.events, cut=self.cut)
+        return to_annotation(self.study, self.unit, self.events, self.run.options)
 
     @property
     def counts(self) -> dict[str, int]:

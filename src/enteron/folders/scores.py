@@ -20,6 +20,7 @@ from enteron.labels import LABELS
 from enteron.options import Options, parse_json_options
 from enteron.types import FrameAxis, Scores, Unit
 
+SCORES = "scores.parquet"  # in a reading folder
 SUFFIXES = (".parquet", ".csv")
 
 _METADATA_KEY = "enteron"
@@ -33,7 +34,9 @@ class ScoreMetadata(Options):
     content: str | None = None
     """Hash of the content of the study's files."""
     model: str | None = None
-    """SHA-256 of the weights that scored them."""
+    """SHA-256 of the weights that scored them; of a combination, a hash of how it is made."""
+    calibrated: bool = False
+    """Whether the scores are means of calibrated ones, and so probabilities already."""
     stage: str | None = None
     """The stage that wrote the file; none in files of older versions."""
 
@@ -70,7 +73,13 @@ def read_scores(path: Path, study: str | None = None, stride: int | None = None)
     return Scores(name, axis, values, times, metadata.frames_per_row)
 
 
-def write_scores(path: Path, scores: Scores, identity: ReadingIdentity | None = None) -> None:
+def write_scores(
+    path: Path,
+    scores: Scores,
+    identity: ReadingIdentity | None = None,
+    *,
+    calibrated: bool = False,
+) -> None:
     """Write `scores.parquet` atomically: frame, time if known, 17 columns."""
     columns: dict[str, np.ndarray] = {"frame": scores.axis.frames}
     if scores.times is not None:
@@ -81,12 +90,13 @@ def write_scores(path: Path, scores: Scores, identity: ReadingIdentity | None = 
         frames_per_row=scores.frames_per_row,
         content=None if identity is None else identity.content,
         model=None if identity is None else identity.model,
+        calibrated=calibrated,
         stage=None if identity is None else "scored",
     )
+    # Only what is said: the file of a model that is read again has the same bytes as before.
+    stated = metadata.model_dump_json(exclude={"calibrated"} if not calibrated else None)
     content = io.BytesIO()
-    pl.DataFrame(columns).write_parquet(
-        content, metadata={_METADATA_KEY: metadata.model_dump_json()}
-    )
+    pl.DataFrame(columns).write_parquet(content, metadata={_METADATA_KEY: stated})
     write_bytes(path, content.getvalue())
 
 
@@ -107,11 +117,14 @@ def is_written_by_enteron(path: Path) -> bool:
 
 
 def find_score_files(folder: Path) -> dict[str, Path]:
-    """Find one file of scores per study in a folder, named by the study's id."""
+    """Find one file of scores per study: of readings in a folder, or named by the study's id."""
     if not folder.is_dir():
         raise EnteronError(
             f"'{folder.name}' is not a folder", "give a folder with one file of scores per study"
         )
+    readings = [f / SCORES for f in sorted(folder.iterdir()) if (f / SCORES).is_file()]
+    if readings:
+        return _reading_scores(readings)
     files: dict[str, Path] = {}
     for path in sorted(folder.iterdir()):
         if path.suffix.lower() in SUFFIXES:
@@ -123,9 +136,22 @@ def find_score_files(folder: Path) -> dict[str, Path]:
     if not files:
         raise EnteronError(
             f"the folder '{folder.name}' holds no scores",
-            "give parquet or CSV files, one per study",
+            "give a folder of readings, or of parquet or CSV files, one per study",
         )
     return files
+
+
+def _reading_scores(files: list[Path]) -> dict[str, Path]:
+    """The scores of readings by the study that each file names."""
+    by_study: dict[str, Path] = {}
+    for path in files:
+        study = read_score_metadata(path).study or path.parent.name
+        if study in by_study:
+            raise EnteronError(
+                f"there are two files of scores of study {study}", "keep one of them"
+            )
+        by_study[require_study_id(study, f"{path.name}: the study's id")] = path
+    return by_study
 
 
 # ---- columns

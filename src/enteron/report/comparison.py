@@ -90,8 +90,7 @@ def comparison_panel(
             f"the reading of study {study} counts in '{unit}', its truth in '{truth.unit}'",
             "index or frame? decode with a 'frame' column, or with --stride",
         )
-    cut = run.options is not None and run.options.cut
-    predicted = to_annotation(study, unit, events, cut=cut)
+    predicted = to_annotation(study, unit, events, run.options)
     # The frames of a shortened study do not follow each other in real time.
     seconds = clock.end_seconds(clock.end) if run.scaling is None else None
     rate = (clock.end - clock.first) / seconds if seconds else None

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from enteron.decoding.events import DecodedEvent
-from enteron.folders.reading import Reading, RunRecord
+from enteron.folders.reading import CombinationFacts, CombinedMember, Reading, RunRecord
 from enteron.labels import COLUMN, FINDINGS, LANDMARKS, REGIONS
 from enteron.report.clock import Clock, counted
 from enteron.types import Gap
@@ -287,6 +287,16 @@ def _model_facts(run: RunRecord) -> tuple[Fact, ...]:
     backbone = model.backbone if model else None
     fingerprint = model.hash[:16] if model and model.hash else NOT_RECORDED
     calibrated = {True: "yes", False: "no", None: NOT_RECORDED}[run.is_calibrated]
+    if run.combination is not None:
+        return (
+            Fact("Scores", _combined(run.combination)),
+            *(
+                Fact(f"Model {number}", _member(member))
+                for number, member in enumerate(run.combination.members, 1)
+            ),
+            Fact("Fingerprint", fingerprint),
+            Fact("Confidence calibrated", calibrated),
+        )
     facts = [
         Fact("Image encoder", ENCODERS.get(backbone, backbone) if backbone else NOT_RECORDED),
         Fact("Fingerprint", fingerprint),
@@ -297,6 +307,18 @@ def _model_facts(run: RunRecord) -> tuple[Fact, ...]:
             Fact("Fingerprint of the split into training and validation", model.split[:16])
         )
     return tuple(facts)
+
+
+def _combined(combination: CombinationFacts) -> str:
+    scores = "calibrated" if combination.averaged == "calibrated" else "raw"
+    kind = "probabilities" if combination.mean == "probability" else "log-odds"
+    return f"mean of the {scores} {kind} of {len(combination.members)} models"
+
+
+def _member(member: CombinedMember) -> str:
+    encoder = ENCODERS.get(member.backbone or "", member.backbone or "encoder not recorded")
+    fingerprint = member.model[:16] if member.model else NOT_RECORDED
+    return f"{encoder}, fingerprint {fingerprint}, weight {member.weight:.3g}"
 
 
 def _training_group(trained_on: Mapping[str, Any]) -> FactGroup:

@@ -210,6 +210,64 @@ def save_pictures(
     return saved
 
 
+def collect_pictures(choice: PictureChoice, readings: Sequence[Path], folder: Path) -> int:
+    """Copy the chosen pictures that readings of the same study have saved; how many were copied.
+
+    Pictures with the recorder's text are taken only if no reading has masked ones.
+    """
+    indices = {
+        reading: read_index(reading / PICTURES)
+        for reading in readings
+        if (reading / PICTURES / INDEX).exists()
+    }
+    mask_text = any(saved.masked for saved in indices.values())
+    wanted = set(choice.frames)
+    copied: dict[int, str] = {}
+    unreadable: dict[int, str] = {}
+    withheld: set[int] = set()
+    sources: dict[str, str] = {}
+    content: str | None = None
+    study: str | None = None
+    pictures = make_subfolder(folder, PICTURES)
+    (pictures / INDEX).unlink(missing_ok=True)
+    for reading, saved in indices.items():
+        if saved.masked is not mask_text:
+            continue
+        index = read_json(reading / PICTURES / INDEX, limit=RECORD_LIMIT)
+        study, content = index.get("study"), index.get("content")
+        sources |= index.get("sources", {})
+        unreadable |= {number: reason for number, reason in saved.unreadable if number in wanted}
+        withheld |= wanted.intersection(saved.withheld)
+        for number in sorted(wanted.intersection(saved.frames).difference(copied)):
+            try:
+                jpeg = read_picture(reading / PICTURES / picture_name(number))
+            except UnreadablePictureError:
+                continue  # deleted or damaged: another reading may have it
+            if digest(jpeg).hex() == saved.digests.get(number):
+                write_bytes(pictures / picture_name(number), jpeg, sync=False)
+                copied[number] = saved.digests[number]
+    _remove_others(pictures, tuple(copied))
+    if study is None:
+        return 0
+    shown = set(copied)
+    index = {
+        "study": study,
+        "content": content,
+        "stage": "illustrated",
+        "sources": sources,
+        "pictures": {number: copied[number] for number in sorted(copied)},
+        "frames": sorted(copied),
+        "unreadable": [
+            {"frame": number, "reason": unreadable[number]}
+            for number in sorted(set(unreadable) - shown)
+        ],
+        "masked": mask_text,
+        "withheld": sorted(withheld - shown - set(unreadable)),
+    }
+    write_json(pictures / INDEX, index, indent=None)
+    return len(copied)
+
+
 def _sources(study: Study, numbers: list[int], content: StudyContent | None) -> dict[str, str]:
     """Digests of the files of these frames, by frame number; of a video's file under 'file'."""
     if content is not None and content.per_row:

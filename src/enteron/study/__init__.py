@@ -3,6 +3,9 @@
 from fractions import Fraction
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from enteron.errors import StudyError
 from enteron.files import NO_LIMIT, open_file
 from enteron.ids import require_study_id
@@ -26,12 +29,15 @@ def open_study(
     study_id: str | None = None,
     rate: Fraction | None = None,
     keep_name: bool = False,
+    only: NDArray[np.int64] | None = None,
 ) -> Study:
     """Open a folder of frames or a video file as a study.
 
     Its id is `study_id`, or its name if that is an id of a known dataset or `keep_name` is set.
     Otherwise the id is derived from the content, since names of files may be names of patients.
     `rate` (frames per second) gives the frames of a folder their times; a video states its own.
+    `only` are the frames of a folder that are asked for: others are left out and listed as ignored,
+    and a note names those that are not there.
     """
     path = Path(path)
     _require_study(path, rate)
@@ -39,7 +45,12 @@ def open_study(
         study_id = default_id(path, keep_name=keep_name)
     require_study_id(study_id, kind=StudyError)
     if path.is_dir():
-        return FrameFolder(path, study_id, rate)
+        return FrameFolder(path, study_id, rate, only)
+    if only is not None:
+        raise StudyError(
+            f"'{path.name}' is a video, of which all frames are read",
+            "leave out the list of frames",
+        )
     # Importing PyAV takes a fifth of a second, and a folder of frames does not need it.
     from enteron.study.video import VideoFile
 

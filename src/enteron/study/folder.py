@@ -11,7 +11,14 @@ from numpy.typing import NDArray
 
 from enteron.errors import StudyError
 from enteron.study.content import UNOPENED, digest
-from enteron.study.ignored import HIDDEN, INSIDE_STUDY, UNKNOWN, UNNUMBERED, Ignored
+from enteron.study.ignored import (
+    HIDDEN,
+    INSIDE_STUDY,
+    NOT_ASKED_FOR,
+    UNKNOWN,
+    UNNUMBERED,
+    Ignored,
+)
 from enteron.study.picture import UnreadablePictureError, decode_picture, read_picture
 from enteron.study.study import METADATA_FILE, RGB, Frame, Study, read_folder_metadata
 from enteron.types import FrameAxis
@@ -26,13 +33,31 @@ MAX_NUMBER = 10**9  # larger numbers are dates or serial numbers, not frame numb
 class FrameFolder(Study):
     """Frames in files whose names end in their number, of any digit count; gaps are kept."""
 
-    def __init__(self, path: Path, study_id: str, rate: Fraction | None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        study_id: str,
+        rate: Fraction | None,
+        only: NDArray[np.int64] | None = None,
+    ) -> None:
         self._path = path
         ignored = Ignored()
-        numbers, self._names = _numbered_files(path, study_id, ignored)
+        numbers, names = _numbered_files(path, study_id, ignored)
+        self._left_out: list[str] = []  # files of frames that are not asked for
+        note: str | None = None
+        if only is not None:
+            note = _missing_note(only, numbers, study_id)
+            asked = np.isin(numbers, only)
+            self._left_out = [name for name, keep in zip(names, asked, strict=True) if not keep]
+            names = [name for name, keep in zip(names, asked, strict=True) if keep]
+            numbers = numbers[asked]
+        for name in self._left_out:
+            ignored.add_file(NOT_ASKED_FOR, name)
+        self._names = names
         metadata = read_folder_metadata(path, study_id)
         super().__init__(study_id, FrameAxis(numbers), rate, metadata)
         self.ignored = ignored
+        self.notes = () if note is None else (note,)
 
     random_access = True
 
@@ -49,7 +74,7 @@ class FrameFolder(Study):
 
     def new_files(self) -> int:
         names = {name for name in os.listdir(self._path) if is_image_name(name)}  # noqa: PTH208
-        return len(names.difference(self._names))
+        return len(names.difference(self._names, self._left_out))
 
     def _stream(self, start: int) -> Iterator[Frame]:
         for row in range(start, len(self)):
@@ -66,6 +91,29 @@ class FrameFolder(Study):
         except UnreadablePictureError as error:
             problem = str(error)
         return Frame(int(self.numbers[row]), self._time(row), image, problem, content_digest)
+
+
+def _missing_note(
+    asked: NDArray[np.int64], numbers: NDArray[np.int64], study_id: str
+) -> str | None:
+    """A sentence about frames that are asked for and not there; None where all of them are."""
+    missing = np.setdiff1d(asked, numbers)
+    if 2 * missing.size > asked.size:
+        raise StudyError(
+            f"study {study_id} lacks {missing.size:,} of the {asked.size:,} frames that its list "
+            f"asks for: {_shown(missing)}",
+            "download its frames again, or correct the list",
+        )
+    if not missing.size:
+        return None
+    return (
+        f"{missing.size:,} of the {asked.size:,} frames that the list of this study asks for are "
+        f"not there: {_shown(missing)}"
+    )
+
+
+def _shown(frames: NDArray[np.int64], most: int = 5) -> str:
+    return ", ".join(str(frame) for frame in frames[:most]) + (", …" if frames.size > most else "")
 
 
 def is_image_name(name: str) -> bool:

@@ -13,6 +13,7 @@ READING = "a reading that enteron wrote"
 UNNUMBERED = "pictures whose names do not end in a frame number"
 INSIDE_STUDY = "inside a folder of frames"
 BESIDE_STUDIES = "a picture beside folders of frames"
+NOT_ASKED_FOR = "frames that the list of the study does not ask for"
 NOT_A_FILE = "not a regular file"
 
 
