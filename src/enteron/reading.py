@@ -63,6 +63,7 @@ from enteron.folders.studies_table import (
 )
 from enteron.folders.suspicious import SUSPICIOUS, suspicious_frames, write_suspicious
 from enteron.ids import natural_key, neutral_id
+from enteron.inference.accelerator import Accelerator
 from enteron.locks import folder_lock
 from enteron.options import Options
 from enteron.progress import Progress, SilentProgress
@@ -107,7 +108,10 @@ class ReadOptions(Options):
     """Score each clip and its mirror image; without it the encoder has half of the work."""
 
     runtime: str | None = None
-    """Runtime of the encoder: `exact`, `auto` or a name. None: what suits the model."""
+    """Runtime of the encoder: `exact`, `auto` or a name. None: what suits model and machine."""
+
+    accelerator: Accelerator = "auto"
+    """`auto`: a CUDA card if there is one. A runtime that is named decides itself."""
 
     redundancy: float | None = Field(default=None, ge=0)
     """Frames nearer than this (grey levels) to the last encoded frame take its embedding."""
@@ -277,12 +281,13 @@ class Reader:
         from enteron.inference.runtimes import choose, default_runtime, make_encoder
 
         backbone = self.network.backbone
-        runtime = self.options.runtime or default_runtime(backbone)
+        accelerator = self.options.accelerator
+        runtime = self.options.runtime or default_runtime(backbone, accelerator)
         if runtime == "auto" and "auto" not in self._encoders and earlier_runtime is not None:
             runtime, self.runtime_reason = earlier_runtime, "as in the run that is resumed"
         if runtime not in self._encoders and runtime == "auto":
             images = _trial_images(study, backbone.spec.preprocessing)
-            choice = choose(backbone, samples=images)
+            choice = choose(backbone, samples=images, accelerator=accelerator)
             self._encoders[runtime], self.runtime_reason = choice.encoder, choice.reason
         elif runtime not in self._encoders:
             self._encoders[runtime] = make_encoder(backbone, runtime)

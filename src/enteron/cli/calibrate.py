@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from enteron.inference.accelerator import Accelerator
+
 if TYPE_CHECKING:
     from enteron.calibration import Calibration
     from enteron.fitting.calibrate import CalibrationReport
@@ -61,6 +63,14 @@ def calibrate(
             help="Fit on studies that trained the model too; every reading will say so.",
         ),
     ] = False,
+    accelerator: Annotated[
+        Accelerator,
+        typer.Option(help="Where to compute: auto takes a CUDA card if there is one."),
+    ] = "auto",
+    runtime: Annotated[
+        str | None,
+        typer.Option(help="Runtime of the encoder, by name (default: what suits the machine)."),
+    ] = None,
 ) -> None:
     """Fit a model's calibration on studies it was not trained on.
 
@@ -81,6 +91,8 @@ def calibrate(
         features=features,
         priors=None if priors is None else load_priors(priors),
         include_training=include_training_studies,
+        accelerator=accelerator,
+        runtime=runtime,
         progress=RichProgress(),
     )
     _show(report, model.name)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from enteron.cli.decode import Preset, parse_weights
+from enteron.inference.accelerator import Accelerator
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,6 +46,10 @@ def read(
             help="Runtime of the encoder: exact, auto, or a name (default: what suits the model)."
         ),
     ] = None,
+    accelerator: Annotated[
+        Accelerator,
+        typer.Option(help="Where to compute: auto takes a CUDA card if there is one."),
+    ] = "auto",
     skip_redundant: Annotated[
         bool,
         typer.Option(
@@ -111,6 +116,7 @@ def read(
         decoding=decoding,
         tta=tta,
         runtime=runtime,
+        accelerator=accelerator,
         redundancy=REDUNDANCY_LIMIT if skip_redundant else None,
         mask_text=not device_text,
         device=device,

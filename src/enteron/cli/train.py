@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from enteron.inference.accelerator import Accelerator, uses_cuda
+
 if TYPE_CHECKING:
     from enteron.training.options import TrainingOptions
 
@@ -87,6 +89,14 @@ def train(
             readable=False,
         ),
     ] = None,
+    accelerator: Annotated[
+        Accelerator,
+        typer.Option(help="Where to compute: auto takes a CUDA card if there is one."),
+    ] = "auto",
+    runtime: Annotated[
+        str | None,
+        typer.Option(help="Runtime of the encoder, by name (default: what suits the machine)."),
+    ] = None,
 ) -> None:
     """Train a model; with several GPUs or processes, start it with torchrun.
 
@@ -105,11 +115,13 @@ def train(
         typer.echo(f"{out.name} is finished: there is nothing to resume.")
         return
     shares = None if share is None else _shares(share, data)
-    options = _options(out, resume, preset, config, seed, epochs, shares)
+    options = _options(out, resume, preset, config, seed, epochs, shares, accelerator)
     # Of the processes that torchrun starts, only the first reports.
     first = os.environ.get("RANK", "0") == "0"
     progress: Progress = RichProgress() if first else SilentProgress()
-    request = TrainingRequest(tuple(data), out, options, split, features, priors, resume)
+    request = TrainingRequest(
+        tuple(data), out, options, split, features, priors, resume, accelerator, runtime
+    )
     plan = make_plan(request, progress)
     from enteron.training.run import run_training
 
@@ -161,6 +173,7 @@ def _options(
     seed: int | None,
     epochs: int | None,
     shares: tuple[float, ...] | None,
+    accelerator: Accelerator,
 ) -> "TrainingOptions":
     """The preset's options with changes; those of the interrupted training if none are given."""
     from enteron.training.options import recipe
@@ -173,7 +186,5 @@ def _options(
     if resume and is_started(out) and preset is None and config is None and not changes:
         return load_started(out)[0]
     if preset is None:
-        import torch
-
-        preset = Preset.PAPER if torch.cuda.is_available() else Preset.LITE
+        preset = Preset.PAPER if uses_cuda(accelerator) else Preset.LITE
     return recipe(preset.value, config, **changes)

@@ -30,6 +30,7 @@ from enteron.folders.model import (
     read_record,
     save_calibration,
 )
+from enteron.inference.accelerator import Accelerator
 from enteron.labels import LABELS
 from enteron.locks import locks_folder
 from enteron.priors import Priors, load_priors, priors_hash, save_priors
@@ -62,6 +63,8 @@ def calibrate_model(
     features: Path | None = None,
     priors: Priors | None = None,
     include_training: bool = False,
+    accelerator: Accelerator = "auto",
+    runtime: str | None = None,
     progress: Progress | None = None,
 ) -> CalibrationReport:
     """Fit on one part of the model's split, and write `calibration.json` into its folder.
@@ -86,7 +89,7 @@ def calibrate_model(
         require_enough(1 - lesion_recall, len(entries))  # before the long work
     priors = model_priors(model) if priors is None else priors
     folder = model / FEATURES if features is None else features
-    studies = labelled_studies(model, entries, folder, progress)
+    studies = labelled_studies(model, entries, folder, progress, accelerator, runtime)
     fitted_for = FittedFor(
         origin="model",
         weights=record.weights_hash,
@@ -162,8 +165,13 @@ def labelled_studies(
     entries: Mapping[str, DatasetStudy],
     features: Path,
     progress: Progress | None = None,
+    accelerator: Accelerator = "auto",
+    runtime: str | None = None,
 ) -> list[LabelledStudy]:
-    """Scores beside the truth of every study, from stored features or from features made now."""
+    """Scores beside the truth of every study, from stored features or from features made now.
+
+    Stored features are used only if the same runtime made them.
+    """
     from enteron.inference.embed import EmbedOptions, embed_study
     from enteron.inference.runtimes import default_runtime, make_encoder
     from enteron.inference.score import score_study
@@ -171,7 +179,9 @@ def labelled_studies(
 
     progress = SilentProgress() if progress is None else progress
     network, _ = load_model(model)
-    encoder = make_encoder(network.backbone, default_runtime(network.backbone))
+    runtime = runtime or default_runtime(network.backbone, accelerator)
+    encoder = make_encoder(network.backbone, runtime, accelerator=accelerator)
+    progress.message(f"Features by runtime {encoder.runtime}.")
     studies: list[LabelledStudy] = []
     for key, entry in entries.items():
         with entry.open() as study:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from enteron.errors import EnteronError, ModelError, nearest
+from enteron.inference.accelerator import Accelerator, uses_cuda
 from enteron.inference.encoder import Encoder, Features, ImageBatch
 from enteron.model.preprocessing import Preprocessing
 from enteron.options import Options
@@ -26,6 +27,9 @@ if TYPE_CHECKING:  # torch is imported by the runtimes that need it
 EXACT = "torch"
 """The runtime that every other one is compared with."""
 
+CUDA = "cuda"
+"""fp32 on a CUDA card: what is used there when no runtime is named."""
+
 _TRIAL_IMAGES = 4  # of a trial; some seconds with a ViT-B/16 on two cores
 
 
@@ -35,19 +39,23 @@ def make_encoder(
     *,
     threads: int | None = None,
     samples: ImageBatch | None = None,
+    accelerator: Accelerator = "auto",
 ) -> Encoder:
     """An encoder: `exact`, a runtime by name, or `auto`, the one that `choose` chooses."""
     if runtime == "auto":
-        return choose(backbone, threads=threads, samples=samples).encoder
+        choice = choose(backbone, threads=threads, samples=samples, accelerator=accelerator)
+        return choice.encoder
     name = EXACT if runtime == "exact" else runtime
     return build_encoder(backbone, name, usable_threads(threads))
 
 
-def default_runtime(backbone: "Backbone") -> str:
+def default_runtime(backbone: "Backbone", accelerator: Accelerator = "auto") -> str:
     """The runtime used when none is named; its embeddings are exact, or differ by rounding.
 
     Convolutions run several times as fast in ONNX Runtime's fp32 as in eager torch on a CPU.
     """
+    if uses_cuda(accelerator):
+        return CUDA
     return "onnx" if backbone.spec.name == "lite" else EXACT
 
 
@@ -60,18 +68,16 @@ def usable_threads(threads: int | None) -> int:
     return threads
 
 
-def candidate_runtimes(backbone: "Backbone") -> tuple[str, ...]:
+def candidate_runtimes(backbone: "Backbone", accelerator: Accelerator = "auto") -> tuple[str, ...]:
     """The runtimes worth trying on this machine: the exact one first, then by preference.
 
     For ViTs fp32 elsewhere is no faster than torch, and holds the weights more than once.
     `torch-int8` is never tried: its embeddings depend on the other images of a batch.
     """
-    import torch
-
     from enteron.inference.onnx_runtime import openvino_installed
 
-    if torch.cuda.is_available():
-        return (EXACT, "cuda-fp16", "cuda-bf16")
+    if uses_cuda(accelerator):
+        return (EXACT, CUDA, "cuda-fp16", "cuda-bf16")
     if backbone.spec.name != "lite":
         return (EXACT, "onnx-int8")
     return (EXACT, "onnx", "openvino") if openvino_installed() else (EXACT, "onnx")
@@ -241,6 +247,7 @@ _BUILDERS: "dict[str, Callable[[Backbone, int], Encoder]]" = {
     "onnx": _build_onnx,
     "onnx-int8": _build_onnx_int8,
     "openvino": _build_openvino,
+    CUDA: _build_cuda(CUDA),
     "cuda-fp16": _build_cuda("cuda-fp16"),
     "cuda-bf16": _build_cuda("cuda-bf16"),
 }
@@ -365,6 +372,7 @@ def choose(
     threads: int | None = None,
     samples: ImageBatch | None = None,
     limits: Limits | None = None,
+    accelerator: Accelerator = "auto",
 ) -> Choice:
     """Try the candidates of this machine on a few images, and choose by speed and drift.
 
@@ -373,7 +381,7 @@ def choose(
     if samples is None:
         samples = trial_images(backbone.spec.preprocessing, _TRIAL_IMAGES)
     count = usable_threads(threads)
-    names = candidate_runtimes(backbone)
+    names = candidate_runtimes(backbone, accelerator)
     exact, *others = (build_encoder(backbone, name, count) for name in names)
     return compare(exact, others, samples[:_TRIAL_IMAGES], limits)
 

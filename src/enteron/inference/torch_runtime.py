@@ -75,11 +75,20 @@ class TorchInt8Encoder(TorchEncoder):
                 ) from error
 
 
-CUDA_PRECISIONS = {"cuda-fp16": torch.float16, "cuda-bf16": torch.bfloat16}
+CUDA_PRECISIONS: dict[str, torch.dtype | None] = {
+    "cuda": None,
+    "cuda-fp16": torch.float16,
+    "cuda-bf16": torch.bfloat16,
+}
+"""The precision of each runtime under autocast; None: fp32, without TF32 (torch's default)."""
+
+DEVICE = "cuda"
+"""Where these runtimes compute. Tests replace it, to run everything but the kernels without a
+card."""
 
 
 class CudaEncoder:
-    """A compiled backbone under autocast. Batches are padded to one shape: it compiles once."""
+    """A compiled backbone, under autocast or not. Batches have one shape, so it compiles once."""
 
     batch = 64
 
@@ -94,7 +103,7 @@ class CudaEncoder:
         self.width = backbone.spec.width
         self.preprocessing = backbone.spec.preprocessing
         self._precision = CUDA_PRECISIONS[runtime]
-        self._network = torch.compile(copy.deepcopy(backbone).eval().cuda())
+        self._network = torch.compile(copy.deepcopy(backbone).eval().to(DEVICE))
 
     def encode(self, images: ImageBatch) -> Features:
         """Images (n, 3, size, size), uint8, to embeddings (n, width), `batch` images at a time."""
@@ -104,8 +113,11 @@ class CudaEncoder:
             part = images[start : start + self.batch]
             padded = np.zeros((self.batch, *part.shape[1:]), np.uint8)
             padded[: len(part)] = part
-            inputs = self.preprocessing.normalise(torch.from_numpy(padded).cuda())
-            with torch.inference_mode(), torch.autocast("cuda", self._precision):
+            inputs = self.preprocessing.normalise(torch.from_numpy(padded).to(DEVICE))
+            with (
+                torch.inference_mode(),
+                torch.autocast(DEVICE, self._precision, enabled=self._precision is not None),
+            ):
                 outputs = self._network(inputs)
             features[start : start + len(part)] = outputs[: len(part)].float().cpu().numpy()
         return features

@@ -13,6 +13,7 @@ import torch.distributed as dist
 from torch import nn
 
 from enteron.errors import ConfigError
+from enteron.inference.accelerator import Accelerator, uses_cuda
 
 # Process 0 may encode studies or write the page for hours while the others wait.
 _TIMEOUT = timedelta(days=2)
@@ -86,9 +87,9 @@ def process_group(device: torch.device) -> Iterator[Processes]:
         dist.destroy_process_group()
 
 
-def training_device() -> torch.device:
+def training_device(accelerator: Accelerator = "auto") -> torch.device:
     """The GPU of this process, or the CPU."""
-    if not torch.cuda.is_available():
+    if not uses_cuda(accelerator):
         return torch.device("cpu")
     index = int(os.environ.get("LOCAL_RANK", "0"))
     torch.cuda.set_device(index)

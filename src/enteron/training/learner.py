@@ -32,7 +32,9 @@ class Learner:
         positive_weight: torch.Tensor,
         processes: Processes,
         device: torch.device,
+        mixed_precision: bool | None = None,
     ) -> None:
+        """`mixed_precision`: whether the options' precision is used; None: on a GPU it is."""
         self.options, self.processes, self.device = options, processes, device
         self.frozen = options.regime == "frozen"
         self.network = network.to(device)
@@ -41,7 +43,9 @@ class Learner:
         use_whole_batch_layers(network, processes, options.batch // processes.size)
         self._positive_weight = positive_weight.to(device)
         self.optimiser = make_optimiser(network, options.optimiser, self.frozen)
-        self._dtype = _DTYPES.get(options.precision) if device.type == "cuda" else None
+        if mixed_precision is None:
+            mixed_precision = device.type == "cuda"
+        self._dtype = _DTYPES.get(options.precision) if mixed_precision else None
         self._scaler = torch.amp.GradScaler(device.type, enabled=self._dtype is torch.float16)
 
     def losses(
@@ -101,11 +105,13 @@ class Learner:
         self._scaler.step(self.optimiser)
         self._scaler.update()
         self.optimiser.zero_grad(set_to_none=True)
+        if self._scaler.is_enabled() and not norm.isfinite():
+            return float(norm)  # gradients overflowed: the step was skipped, the scale is lower
         self.average.update(trained_tensors(self.network, self.frozen), step)
         return float(norm)
 
     def autocast(self) -> AbstractContextManager[object]:
-        """The forward pass's precision: mixed on a GPU if the options ask for it."""
+        """The forward pass's precision: mixed if the options ask for it."""
         return torch.autocast(self.device.type, dtype=self._dtype, enabled=self._dtype is not None)
 
     def state(self) -> dict[str, torch.Tensor]:

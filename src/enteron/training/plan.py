@@ -30,6 +30,7 @@ from enteron.folders.model import (
     TRAINING,
     TRAINING_OPTIONS,
 )
+from enteron.inference.accelerator import Accelerator
 from enteron.labels import FINDINGS
 from enteron.options import parse_json_options
 from enteron.priors import Priors, load_priors, save_priors
@@ -49,6 +50,8 @@ class TrainingRequest:
     features: Path | None = None  # folder for stored features; None: in the model folder
     priors: Path | None = None  # priors for decoding with the model; None: the packaged ones
     resume: bool = False
+    accelerator: Accelerator = "auto"
+    runtime: str | None = None  # of the frozen regime's encoder; None: what suits the machine
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from enteron.errors import TrainingError
+from enteron.errors import ConfigError, TrainingError
 from enteron.files import make_folder, write_text
 from enteron.folders.model import (
     CHECKPOINT,
@@ -33,6 +33,7 @@ from enteron.folders.model import (
 from enteron.inference.runtimes import default_runtime, make_encoder, make_map_encoder
 from enteron.labels import FINDINGS, LABELS
 from enteron.locks import folder_lock
+from enteron.model.backbones import Backbone
 from enteron.model.network import Network, start_network
 from enteron.priors import save_priors
 from enteron.progress import Progress, SilentProgress
@@ -71,7 +72,7 @@ def run_training(plan: TrainingPlan, progress: Progress) -> EpochRecord:
     `process_group` before all have made their plans, so none finds a folder that another started.
     """
     out, options = plan.request.out, plan.request.options
-    device = training_device()
+    device = training_device(plan.request.accelerator)
     with process_group(device) as processes, _claimed(plan, processes):
         if not processes.is_first:
             progress = SilentProgress()
@@ -167,14 +168,24 @@ def _box_counts(plan: TrainingPlan) -> str:
     )
 
 
+def feature_runtime(plan: TrainingPlan, backbone: Backbone) -> str:
+    """The runtime that encodes frames for a frozen training."""
+    named = plan.request.runtime
+    if named == "auto":
+        raise ConfigError(
+            "the runtime 'auto' may choose another one when the training resumes",
+            "name a runtime, or leave it out",
+        )
+    return named or default_runtime(backbone, plan.request.accelerator)
+
+
 def feature_sources(
     plan: TrainingPlan, network: Network, processes: Processes, progress: Progress
 ) -> tuple[BatchSource, BatchSource]:
     """Training and validation features; processes share the studies that are not encoded yet."""
     options = plan.request.options
-    # Not the runtime `auto`: it may choose int8, which is too coarse to train on, and may choose
-    # differently when the training resumes.
-    encoder = make_encoder(network.backbone, default_runtime(network.backbone))
+    encoder = make_encoder(network.backbone, feature_runtime(plan, network.backbone))
+    progress.message(f"Features by runtime {encoder.runtime}.")
     share = [*plan.train, *plan.val][processes.rank :: processes.size]
     total = sum(samples.stored.size for samples in share)
     with progress.task("Encoding", total, "frames") as advance:
