@@ -20,7 +20,7 @@ from enteron.training.distributed import Processes
 from enteron.training.features import FeatureSource
 from enteron.training.learner import rate_factor
 from enteron.training.loop import Step, TrainingListener
-from enteron.training.losses import positive_weights, total_loss
+from enteron.training.losses import asymmetric_focal, positive_weights, total_loss
 from enteron.training.options import TrainingOptions
 from enteron.training.results import (
     EpochRecord,
@@ -336,8 +336,8 @@ def test_progress_of_epochs(tmp_path):
     assert sum(advanced) == 6
     assert progress.lines[0] == "Resuming after epoch 1 of 2."
     assert re.fullmatch(
-        r"epoch  2: train loss 0\.\d{4}, val loss 0\.\d{4}, mAP 0\.\d{4}, macro F1 0\.\d{4}, "
-        r"findings \d\.\d{3}, regions \d\.\d{3} \(\d+ clips/s\)(, best so far)?",
+        r"epoch  2: train loss 0\.\d{4}, val loss 0\.\d{4} \(classification 0\.\d{4}\), "
+        r"mAP 0\.\d{4}, macro F1 0\.\d{4}, findings \d\.\d{3}, regions \d\.\d{3} \(\d+ clips/s\)(, best so far)?",
         progress.lines[1],
     )
 
@@ -391,3 +391,20 @@ def test_a_label_without_positives_does_no_harm():
     assert np.isfinite(result.validation.scores).all()
     figures = result.history.epochs[0].figures
     assert figures.macro_ap < figures.macro_ap_present
+
+
+def test_validation_reports_the_classification_loss_beside_the_objective():
+    """Both against losses computed here, over all validation frames at once."""
+    options = small_options(epochs=1, batch=16)
+    loop = small_loop(options)
+    result = loop.run()
+    _, val = sources()
+    everything = np.arange(len(val.samples))
+    (batch,) = val.batches([Draw(everything, None)])
+    network = result.network.eval()
+    with torch.inference_mode():
+        logits = network(batch.inputs).logits
+        expected = asymmetric_focal(logits, batch.targets).item()
+    record = result.best
+    assert record.val_classification == pytest.approx(expected, rel=1e-5)
+    assert record.val_classification < record.val_loss

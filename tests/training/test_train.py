@@ -202,7 +202,7 @@ def scripted_validation() -> tuple[Validation, Samples]:
     rows = np.arange(200)
     truth = FrameLabels.complete(labels)
     samples = Samples([StudySamples("1", rows, rows, truth)])
-    return Validation(rows, truth, scores, loss=0.1), samples
+    return Validation(rows, truth, scores, loss=0.1, classification=0.05), samples
 
 
 def epoch_record(validation: Validation) -> EpochRecord:

@@ -284,6 +284,7 @@ class TrainingLoop:
             epoch=epoch,
             train_loss=self.state.loss / (batches - skipped),
             val_loss=validation.loss,
+            val_classification=validation.classification,
             figures=self._metrics(validation.truth, validation.scores),
             sources=self._metrics_by_source(validation),
         )
@@ -385,8 +386,8 @@ def validate(learner: Learner, network: Network, source: BatchSource) -> Validat
     # Each process fills its rows of an array of zeros; the sum of the arrays has all rows. The
     # last column marks the rows that were read.
     scores = torch.zeros(count, len(LABELS) + 1, dtype=torch.float64, device=learner.device)
-    # Of losses times the known labels of a batch in frames (17 labels a frame), and of these.
-    sums = torch.zeros(2, dtype=torch.float64, device=learner.device)
+    # Of both losses times the known labels of a batch in frames (17 labels a frame), and of these.
+    sums = torch.zeros(3, dtype=torch.float64, device=learner.device)
     for batch in source.batches(draws[processes.rank :: processes.size]):
         if len(batch.samples) == 0:
             continue
@@ -399,7 +400,8 @@ def validate(learner: Learner, network: Network, source: BatchSource) -> Validat
         scores[rows, :-1] = outputs.logits.double().sigmoid()
         scores[rows, -1] = 1
         frames = known.sum().double() / len(LABELS)
-        sums += torch.stack((losses.total.double() * frames, frames))
+        both = torch.stack((losses.total, losses.classification)).double() * frames
+        sums += torch.cat((both, frames[None]))
     scores, sums = processes.sum(scores).cpu(), processes.sum(sums).cpu()
     read = scores[:, -1] > 0
     if not read.any():
@@ -412,7 +414,8 @@ def validate(learner: Learner, network: Network, source: BatchSource) -> Validat
         samples=samples,
         truth=source.samples.labels[samples],
         scores=scores[read, :-1].float().numpy(),
-        loss=float(sums[0] / sums[1].clamp(min=1 / len(LABELS))),
+        loss=float(sums[0] / sums[2].clamp(min=1 / len(LABELS))),
+        classification=float(sums[1] / sums[2].clamp(min=1 / len(LABELS))),
     )
 
 
@@ -420,7 +423,12 @@ def _epoch_line(record: EpochRecord, best: bool, rate: float, skipped: int) -> s
     metrics = record.figures
     parts = [
         f"epoch {record.epoch:2}: train loss {record.train_loss:.4f}",
-        f"val loss {record.val_loss:.4f}",
+        f"val loss {record.val_loss:.4f}"
+        + (
+            ""
+            if record.val_classification is None
+            else f" (classification {record.val_classification:.4f})"
+        ),
         f"mAP {metrics.macro_ap:.4f}",
         f"macro F1 {metrics.macro_f1:.4f}",
         f"findings {metrics.findings_ap:.3f}",

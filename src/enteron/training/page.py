@@ -75,11 +75,12 @@ def training_page(report: TrainingReport) -> str:
 
 
 def epoch_cells(record: EpochRecord) -> list[str]:
-    """A row of the paper's Table 3, with three more columns."""
+    """A row of the paper's Table 3, with four more columns."""
     metrics = record.figures
     numbers = (
         record.train_loss,
         record.val_loss,
+        record.val_classification,
         metrics.macro_ap,
         metrics.macro_ap_present,
         metrics.macro_f1,

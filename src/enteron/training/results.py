@@ -42,6 +42,9 @@ class EpochRecord(Options):
     """Mean of the objective over the epoch's batches."""
     val_loss: float
     """The objective on validation frames with averaged weights, without label smoothing."""
+    val_classification: float | None = None
+    """The classification loss alone on the same frames: what the paper's Table 3 most likely
+    has, since its validation losses lie far below its training losses. None in older histories."""
     figures: ValidationMetrics
     """Metrics of the averaged weights."""
     sources: dict[str, ValidationMetrics] = Field(default_factory=dict)
@@ -74,7 +77,8 @@ class Validation:
     samples: NDArray[np.int64]  # (n,)
     truth: FrameLabels  # of the n samples
     scores: NDArray[np.float32]  # (n, 17) uncalibrated probabilities
-    loss: float
+    loss: float  # the whole objective
+    classification: float  # the classification loss alone
 
 
 def validation_metrics(truth: FrameLabels, scores: NDArray[np.float32]) -> ValidationMetrics:
