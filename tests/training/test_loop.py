@@ -337,7 +337,8 @@ def test_progress_of_epochs(tmp_path):
     assert progress.lines[0] == "Resuming after epoch 1 of 2."
     assert re.fullmatch(
         r"epoch  2: train loss 0\.\d{4}, val loss 0\.\d{4} \(classification 0\.\d{4}\), "
-        r"mAP 0\.\d{4}, macro F1 0\.\d{4}, findings \d\.\d{3}, regions \d\.\d{3} \(\d+ clips/s\)(, best so far)?",
+        r"mAP 0\.\d{4}, macro F1 0\.\d{4}, findings \d\.\d{3}, "
+        r"regions \d\.\d{3} \(\d+ clips/s\)(, best so far)?",
         progress.lines[1],
     )
 
