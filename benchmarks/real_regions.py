@@ -310,13 +310,19 @@ def auc(positives: NDArray, negatives: NDArray) -> float:
     return float((below + up_to).mean() / (2 * len(negatives)))
 
 
-def _pooled(scores: dict[str, StudyScores], keys: Sequence[str], column: int) -> float:
-    """AUC of a finding over all frames of these videos on which it is known."""
-    truth = [scores[key].labels for key in keys]
-    values = [scores[key].scores[:, column] for key in keys]
-    present = [v[t.present[:, column]] for v, t in zip(values, truth, strict=True)]
-    absent = [v[t.absent[:, column]] for v, t in zip(values, truth, strict=True)]
-    return auc(np.concatenate(present), np.concatenate(absent))
+def _by_videos(
+    scores: dict[str, StudyScores], keys: Sequence[str], column: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Frames in the right order, and all pairs of frames, by video of the positive and negative.
+
+    AUC over any choice of videos is the ratio of two sums of these.
+    """
+    studies = [scores[key] for key in keys]
+    positives = [s.scores[s.labels.present[:, column], column] for s in studies]
+    negatives = [s.scores[s.labels.absent[:, column], column] for s in studies]
+    pairs = np.array([[float(len(p) * len(n)) for n in negatives] for p in positives])
+    areas = np.array([[auc(p, n) for n in negatives] for p in positives])
+    return np.nan_to_num(areas) * pairs, pairs
 
 
 def _pair(result: Result, pair: dict, fold: int) -> float:
@@ -349,16 +355,14 @@ def print_findings(results: dict[str, Result]) -> None:
         points = []
         keys = list(result.data.real)
         for label in shown:
-            column = COLUMN[label]
+            by_model = [_by_videos(scores, keys, COLUMN[label]) for scores in result.scores]
 
-            def pooled(
-                rows: NDArray[np.int64],
-                column: int = column,
-                result: Result = result,
-                keys: list[str] = keys,
-            ) -> float:
-                chosen = [keys[row] for row in rows]
-                return float(np.mean([_pooled(s, chosen, column) for s in result.scores]))
+            def pooled(rows: NDArray[np.int64], by_model: list = by_model) -> float:
+                chosen = np.ix_(rows, rows)
+                total = by_model[0][1][chosen].sum()
+                if total == 0:  # no video with the finding was drawn
+                    return np.nan
+                return float(np.mean([right[chosen].sum() / total for right, _ in by_model]))
 
             low, high = _interval(pooled, len(keys))
             points.append(pooled(np.arange(len(keys))))

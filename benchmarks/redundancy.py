@@ -25,16 +25,24 @@ from benchmarks._inference_study import (
     synthetic_study,
 )
 from enteron.calibration import Calibration, calibrated
+from enteron.datasets.layouts import open_dataset
 from enteron.decoding import decode
 from enteron.errors import ConfigError
 from enteron.folders.model import load_calibration, load_model
-from enteron.inference.embed import REDUNDANCY_LIMIT, EmbedOptions, embed_study
+from enteron.inference.embed import (
+    REDUNDANCY_LIMIT,
+    EmbedOptions,
+    RedundancyFilter,
+    embed_study,
+)
 from enteron.inference.encoder import Encoder
+from enteron.inference.pictures import prepare_frame
 from enteron.inference.runtimes import make_encoder
 from enteron.inference.score import score_study
 from enteron.labels import LABELS
 from enteron.model.network import Network, start_network
 from enteron.model.options import ModelOptions
+from enteron.model.preprocessing import Preprocessing
 from enteron.study import Study
 from enteron.types import Scores
 
@@ -76,7 +84,8 @@ def main() -> None:
         for entry in left_out_studies(arguments.model, arguments.real):
             with entry.open() as study:
                 results.append(at_limits(study, network, encoder, calibration))
-        print(f"{len(results)} real studies, left out of training; ", end="")
+        print_shares(arguments.real, network.backbone.spec.preprocessing)
+        print(f"\n{len(results)} real studies, left out of training; ", end="")
     else:
         for number in range(arguments.studies):
             drawn = synthetic_study(arguments.frames, seed=11 + number)
@@ -124,6 +133,28 @@ def at_limits(
                 new=len(events) - kept,
             )
     return results
+
+
+def print_shares(root: Path, preprocessing: Preprocessing) -> None:
+    """The share of redundant frames in every study of a root, which takes no model."""
+    shares = []
+    for entry in open_dataset(root).studies.values():
+        with entry.open() as study:
+            counts = np.zeros(len(LIMITS), np.int64)
+            filters: list[RedundancyFilter] = []
+            for row, frame in enumerate(study):
+                if row % EmbedOptions().chunk == 0:  # every chunk starts with an encoded frame
+                    filters = [RedundancyFilter(limit) for limit in LIMITS]
+                image = prepare_frame(frame, preprocessing).image
+                assert image is not None
+                counts += [f.source(row, image) != row for f in filters]
+            shares.append(counts / len(study))
+    quantiles = np.quantile(shares, (0, 0.5, 1), axis=0)
+    print(f"redundant frames of all {len(shares)} studies: least, median, mean and most")
+    for k, limit in enumerate(LIMITS):
+        least, median, most = quantiles[:, k]
+        mean = np.mean(shares, axis=0)[k]
+        print(f"limit {limit:g}: {least:.1%}, {median:.1%}, {mean:.1%}, {most:.1%}")
 
 
 def _positive(scores: Scores, calibration: Calibration | None) -> np.ndarray:

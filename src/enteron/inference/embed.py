@@ -114,7 +114,8 @@ FLIPPED = View("flipped", _mirrored)
 # ---- redundant frames
 
 REDUNDANCY_LIMIT = 2.0
-"""Grey levels. A compromise: 1 is safer and saves half as much (`enteron bench redundancy`)."""
+"""Grey levels. The smallest limit at which real frames are redundant at all; larger ones save more
+and change more decisions (`enteron bench redundancy -- --real`, docs/inference.md)."""
 
 BLOCK = 8  # pixels averaged into one value of a thumbnail, so that noise of single pixels cancels
 PATCH = 4  # values of a thumbnail along each side of a patch: 32 pixels
