@@ -425,5 +425,6 @@ def test_an_unfinished_or_mixed_member_is_refused(home, tmp_path):
 
 
 def test_a_member_is_not_written_over(home):
-    with pytest.raises(EnteronError, match="'3' is one of the readings that are combined"):
-        combine(pair(home), pair(home)[1])
+    for members, out in ((pair(home), home / "b" / "3"), ([home / "a", home / "b"], home / "b")):
+        with pytest.raises(EnteronError, match="is one of the folders that are combined"):
+            combine(members, out)

@@ -113,11 +113,10 @@ def combine(
     folder = Path(out)
     by_study = _readings_by_study(paths)
     decoder = _Decoder.load(options, None if calibration is None else Path(calibration))
-    for members in by_study.values():
-        if folder.resolve() in {member.resolve() for member in members}:
-            raise EnteronError(
-                f"'{folder.name}' is one of the readings that are combined", "give another folder"
-            )
+    if folder.resolve() in {path.resolve() for path in paths}:
+        raise EnteronError(
+            f"'{folder.name}' is one of the folders that are combined", "give another folder"
+        )
     single = (paths[0] / RUN).is_file()
     make_folder(folder)
     results: list[Reading] = []
