@@ -424,6 +424,19 @@ def test_an_unfinished_or_mixed_member_is_refused(home, tmp_path):
         combine([pair(home)[0], tmp_path / "b"], tmp_path / "out")
 
 
+def test_a_reading_of_a_version_without_base_rates_is_refused(home, tmp_path):
+    shutil.copytree(pair(home)[1], tmp_path / "b")
+    run = run_of(tmp_path / "b")
+    (tmp_path / "b" / "run.json").write_text(json.dumps({**run, "base_rates": {}}))
+    with pytest.raises(EnteronError, match="does not record the base rates of its calibration"):
+        combine([pair(home)[0], tmp_path / "b"], tmp_path / "out")
+    (raw,) = combine(
+        [pair(home)[0], tmp_path / "b"], tmp_path / "raw", options=CombineOptions(scores="raw")
+    )
+    assert raw.run.is_calibrated is False
+
+
 def test_a_member_is_not_written_over(home):
-    with pytest.raises(EnteronError, match="'3' is one of the readings that are combined"):
-        combine(pair(home), pair(home)[1])
+    for members, out in ((pair(home), home / "b" / "3"), ([home / "a", home / "b"], home / "b")):
+        with pytest.raises(EnteronError, match="is one of the folders that are combined"):
+            combine(members, out)

@@ -11,7 +11,6 @@ What is averaged, and what the mean is worth (docs/inference.md, "Several models
 """
 
 import hashlib
-import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -27,7 +26,7 @@ from enteron.decoding import DecodeOptions, decode, preset
 from enteron.decoding.options import require_fitted
 from enteron.decoding.pipeline import decision_thresholds, frame_calibration
 from enteron.errors import EnteronError, quantity
-from enteron.files import make_folder, make_subfolder
+from enteron.files import json_text, make_folder, make_subfolder
 from enteron.folders.identity import ReadingIdentity, decoding_hash, file_hashes, scores_hash
 from enteron.folders.label_studio import write_label_studio
 from enteron.folders.model import (
@@ -56,6 +55,7 @@ from enteron.folders.reading import (
     write_events,
 )
 from enteron.folders.scores import SCORES, write_scores
+from enteron.folders.studies_table import STUDIES_TABLE
 from enteron.folders.suspicious import SUSPICIOUS, suspicious_frames, write_suspicious
 from enteron.ids import natural_key
 from enteron.labels import LABELS
@@ -113,11 +113,10 @@ def combine(
     folder = Path(out)
     by_study = _readings_by_study(paths)
     decoder = _Decoder.load(options, None if calibration is None else Path(calibration))
-    for members in by_study.values():
-        if folder.resolve() in {member.resolve() for member in members}:
-            raise EnteronError(
-                f"'{folder.name}' is one of the readings that are combined", "give another folder"
-            )
+    if folder.resolve() in {path.resolve() for path in paths}:
+        raise EnteronError(
+            f"'{folder.name}' is one of the folders that are combined", "give another folder"
+        )
     single = (paths[0] / RUN).is_file()
     make_folder(folder)
     results: list[Reading] = []
@@ -125,7 +124,8 @@ def combine(
         if single:
             ((_, members),) = by_study.items()
             return [_combine_study(members, folder, options, decoder)]
-        (folder / SUBMISSION).unlink(missing_ok=True)  # it stands for all studies, or is not there
+        for name in (SUBMISSION, STUDIES_TABLE):  # they stand for all studies, or are not there
+            (folder / name).unlink(missing_ok=True)
         for number, (study, members) in enumerate(by_study.items(), 1):
             progress.message(f"Combining study {number} of {len(by_study)}: {study}")
             target = make_subfolder(folder, study)
@@ -366,8 +366,8 @@ def combination_hash(
         applied = None if scale is None else [scale.temperature, sorted(scale.bias.items())]
         tta = None if member.run.runtime is None else member.run.runtime.tta
         share = round(weight / sum(weights), 9)
-        parts.append(json.dumps([model, applied, tta, share]))
-    content = json.dumps(["combination", mean, averaged, sorted(parts)])
+        parts.append(json_text([model, applied, tta, share]))
+    content = json_text(["combination", mean, averaged, sorted(parts)])
     return hashlib.sha256(content.encode()).hexdigest()
 
 
@@ -397,8 +397,10 @@ class _Decoder:
         name = options.preset if options.decoding is None else None
         return cls(decoding, name, fitted, path)
 
-    def priors(self, calibration: Calibration) -> Priors:
-        return decoding_priors(calibration, self.fitted_path)
+    @property
+    def priors(self) -> Priors:
+        """Those beside the fitted calibration, or the packaged ones."""
+        return decoding_priors(self.fitted or Calibration(), self.fitted_path)
 
 
 def _combine_study(
@@ -421,7 +423,7 @@ def _combine_study(
     if decoder.fitted is not None and decoder.fitted_path is not None:
         require_scored_by(decoder.fitted, model, decoder.fitted_path, Path(SCORES))
     known = Calibration() if calibration is None else calibration
-    priors = decoder.priors(decoder.fitted or Calibration())
+    priors = decoder.priors
     events = decode(scores, decoder.options, priors, known)
     decoded = time.perf_counter()
     path = decoder.fitted_path
@@ -500,6 +502,12 @@ def _calibration_of(
                 f"decoder ask for '{decoder.options.calibration}'",
                 "decode the readings with the same preset first, average raw scores with "
                 "--scores raw, or give a calibration of the combination with --calibration",
+            )
+        if not member.run.base_rates:
+            raise EnteronError(
+                f"{_name(member.folder)} does not record the base rates of its calibration: an "
+                "older version of enteron read it",
+                "decode its scores again with --model MODEL, or read the study again",
             )
     return pooled_calibration(
         [_scale_of(member) for member in members],

@@ -71,6 +71,7 @@ def combine(
     from enteron.combination import CombineOptions
     from enteron.combination import combine as combine_readings
     from enteron.decoding import DecodeOptions
+    from enteron.folders.reading import RUN
     from enteron.options import load_options
 
     options = CombineOptions(
@@ -86,7 +87,7 @@ def combine(
     for result in results:
         show(result)
     _show_calibration(results[0], calibration is not None)
-    if not (out / "run.json").is_file():
+    if not (out / RUN).is_file():  # several studies
         show_studies(results, out)
 
 
