@@ -263,7 +263,7 @@ def split_of(frames: Frames, train: NDArray[np.int64]) -> Split:
     study = frames.samples.study
     columns = [FINDINGS.index(finding) for finding in frames.tested]
     videos = [int(place) for place in np.unique(study[train])]
-    shown = {place: frames.samples.present[study == place].any(axis=0) for place in videos}
+    shown = {p: np.logical_or.reduce(frames.samples.present[study == p]) for p in videos}
     others = [place for place in videos if not shown[place][columns].any()]
     others.sort(key=lambda place: not shown[place].any())
     val = set(others[: max(2, round(VALIDATION * len(videos)))])

@@ -177,7 +177,8 @@ def encode_maps(
             if frame.image is None or image is None:
                 continue
             circle = None if fields is None else fields.circle(frame.image)
-            shown[number] = preprocessing.shown_part(*frame.image.shape[:2], circle)
+            height, width = frame.image.shape[:2]
+            shown[number] = preprocessing.shown_part(height, width, circle)
             readable[place] = True
             images.append(image)
         if images:
