@@ -56,8 +56,8 @@ CLASSES: Final = {
 """Each class of the dataset with the label that it shows, if it is one of the 17."""
 
 ABSENT_REGIONS: Final = ("mouth", "esophagus")
-"""These are studies of the small bowel: hardly any labelled picture shows one of these. Which of the
-other regions a picture shows is unknown."""
+"""These are studies of the small bowel: hardly any labelled picture shows one of these. Which of
+the other regions a picture shows is unknown."""
 
 ANNOTATED_SIZE: Final = 336
 """Boxes are in pixels of the original pictures of 336 x 336, whatever the size of the stored."""
