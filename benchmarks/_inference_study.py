@@ -22,6 +22,7 @@ from enteron.labels import COLUMN, FINDINGS, LANDMARKS
 from enteron.model.network import Network
 from enteron.model.preprocessing import window_rows
 from enteron.phantom.dataset import PhantomOptions, StudyPlan, make_studies
+from enteron.phantom.film import RENDERER
 from enteron.priors import load_priors
 from enteron.study import Study, open_study
 
@@ -44,7 +45,8 @@ class SyntheticStudy:
 def synthetic_study(frames: int, *, video: bool = False, seed: int = 3) -> SyntheticStudy:
     """An Olympus study (336 pixels) that stalls as real ones do; it is kept between runs."""
     options = PhantomOptions(frames=frames, seed=seed, device="olympus", video=video)
-    root = Path(tempfile.gettempdir()) / f"enteron-bench-{seed}-{frames}-1-{'v' if video else 'f'}"
+    kind = "v" if video else "f"
+    root = Path(tempfile.gettempdir()) / f"enteron-bench-{RENDERER}-{seed}-{frames}-{kind}"
     for _ in make_studies(root, 1, options):
         pass
     plan = StudyPlan(1, options, load_priors())
