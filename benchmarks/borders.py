@@ -32,7 +32,9 @@ from enteron.inference.runtimes import make_encoder
 from enteron.labels import COLUMN
 from enteron.model.backbones import lite_backbone
 from enteron.model.preprocessing import Border, Preprocessing
-from enteron.phantom.dataset import PhantomOptions, make_studies
+from enteron.phantom.dataset import PhantomOptions, StudyPlan, make_studies
+from enteron.priors import load_priors
+from enteron.study import open_study
 from enteron.study.field_of_view import DARK, FieldsOfView, inner_circle
 from enteron.study.study import RGB, Frame, Study
 
@@ -90,13 +92,13 @@ def real_studies(data: Path) -> list[tuple[str, Study]]:
 
 
 def drawn_studies(folder: Path, count: int) -> list[tuple[str, Study]]:
-    studies = []
+    studies, priors = [], load_priors()
     for device in DEVICES:
         options = PhantomOptions(frames=40, seed=11, device=device)
         for _ in make_studies(folder / device, count, options):
             pass
-        entries = open_dataset(folder / device).studies.values()
-        studies += [(f"drawn {device}", entry.open()) for entry in entries]
+        plans = [StudyPlan(number, options, priors) for number in range(1, count + 1)]
+        studies += [(f"drawn {device}", open_study(folder / device / p.folder)) for p in plans]
     return studies
 
 
