@@ -29,10 +29,12 @@ from enteron.errors import StudyError
 from enteron.inference.encoder import Encoder, ImageBatch
 from enteron.inference.pictures import prepare_frame, study_fields
 from enteron.inference.runtimes import make_encoder
-from enteron.labels import COLUMN
+from enteron.labels import COLUMN, FINDINGS
 from enteron.model.backbones import lite_backbone
 from enteron.model.preprocessing import Border, Preprocessing
-from enteron.phantom.dataset import PhantomOptions, make_studies
+from enteron.phantom.dataset import PhantomOptions, StudyPlan, make_studies
+from enteron.priors import load_priors
+from enteron.study import open_study
 from enteron.study.field_of_view import DARK, FieldsOfView, inner_circle
 from enteron.study.study import RGB, Frame, Study
 
@@ -73,6 +75,7 @@ def main() -> None:
         kvasir = [study for source, study in studies if source == "Kvasir-Capsule"]
         print_same_tissue(kvasir, options.frames, encoder)
         print_cost(kvasir[0], encoder)
+    print_boxes(options.data / "kvasir-capsule")
 
 
 # ---- pictures
@@ -90,13 +93,13 @@ def real_studies(data: Path) -> list[tuple[str, Study]]:
 
 
 def drawn_studies(folder: Path, count: int) -> list[tuple[str, Study]]:
-    studies = []
+    studies, priors = [], load_priors()
     for device in DEVICES:
         options = PhantomOptions(frames=40, seed=11, device=device)
         for _ in make_studies(folder / device, count, options):
             pass
-        entries = open_dataset(folder / device).studies.values()
-        studies += [(f"drawn {device}", entry.open()) for entry in entries]
+        plans = [StudyPlan(number, options, priors) for number in range(1, count + 1)]
+        studies += [(f"drawn {device}", open_study(folder / device / p.folder)) for p in plans]
     return studies
 
 
@@ -277,6 +280,33 @@ def print_same_tissue(videos: Sequence[Study], count: int, encoder: Encoder) -> 
             for border in BORDERS
         ]
         print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
+
+
+# ---- what masking takes away
+
+
+def print_boxes(root: Path) -> None:
+    """Share of the area of boxes around findings that lies outside of the circle."""
+    shares = []
+    for entry in open_dataset(root).studies.values():
+        study = entry.open()
+        fields = study_fields(study, Preprocessing(border="masked"))
+        assert fields is not None
+        boxes = [box for box in entry.boxes() if box.label in FINDINGS]
+        for (height, width), circle in fields.circles.items():
+            y, x = np.indices((height, width)) + 0.5
+            outside = np.hypot(x - circle.x, y - circle.y) > circle.radius
+            shares += [
+                outside[
+                    int(box.y1) : max(round(box.y2), int(box.y1) + 1),
+                    int(box.x1) : max(round(box.x2), int(box.x1) + 1),
+                ].mean()
+                for box in boxes
+            ]
+    print(
+        f"\n{len(shares)} boxes around findings: {np.mean(shares):.2f} of a box outside of the "
+        f"circle on average; more than half of it for {np.mean(np.array(shares) > 0.5):.2f}"
+    )
 
 
 # ---- cost

@@ -257,8 +257,8 @@ def _relative_to_study(samples: PatchSamples) -> PatchSamples:
 def split_of(frames: Frames, train: NDArray[np.int64]) -> Split:
     """Which of the training videos validate: some that show none of the tested findings.
 
-    All videos with these findings train, since there are one to six of each. Videos with other
-    findings validate first, so that there is something to choose the epoch by.
+    Nearly all videos with these findings train, since there are one to six of each. Videos with
+    other findings validate first, so that there is something to choose the epoch by.
     """
     study = frames.samples.study
     columns = [FINDINGS.index(finding) for finding in frames.tested]
@@ -267,6 +267,12 @@ def split_of(frames: Frames, train: NDArray[np.int64]) -> Split:
     others = [place for place in videos if not shown[place][columns].any()]
     others.sort(key=lambda place: not shown[place].any())
     val = set(others[: max(2, round(VALIDATION * len(videos)))])
+    if not any(shown[place].any() for place in val):
+        # One more, of a finding that many videos show, and with few frames of it.
+        videos_of = np.sum([shown[place] for place in videos], axis=0)
+        single = [place for place in videos if shown[place].sum() == 1]
+        frames_of = {p: frames.samples.present[study == p].sum() for p in single}
+        val.add(min(single, key=lambda p: (-videos_of[shown[p]].max(), frames_of[p])))
     names = [
         tuple(frames.videos[p] for p in videos if (p in val) == is_val) for is_val in (False, True)
     ]
