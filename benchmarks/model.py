@@ -17,7 +17,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from enteron.model.backbones import Backbone
-from enteron.model.network import Network, empty_backbone
+from enteron.model.network import AnatomyContextHead, Network, empty_backbone
 from enteron.model.options import BackboneName, BackboneSpec, ModelOptions
 from enteron.model.preprocessing import Preprocessing
 
@@ -60,6 +60,7 @@ def parameter_table() -> str:
         networks = {name: network(name) for name in TRUNKS}
     paper = networks["biomedclip"]
     head, prototypes, contrast = paper.head, paper.prototypes, paper.contrast
+    assert isinstance(head, AnatomyContextHead)
     assert prototypes is not None
     assert contrast is not None
     rows = [

@@ -32,7 +32,7 @@ def stored(rows, unreadable=(), probes=(), seed=0):
 def network(**options):
     net = start_network(ModelOptions(backbone="vit-tiny", **options)).eval()
     with torch.no_grad():  # a fresh BatchNorm would hide what it does
-        buffers = dict(net.head.excitation.norm.named_buffers())
+        buffers = dict(net.get_submodule("head.excitation.norm").named_buffers())
         buffers["running_mean"].normal_()
         buffers["running_var"].uniform_(0.5, 2.0)
     return net

@@ -163,6 +163,7 @@ def test_the_whole_network():
     outputs = network(windows)
     assert outputs.contrastive is not None
     lda, head = network.differencing, network.head
+    assert isinstance(head, AnatomyContextHead)
     assert isinstance(lda, LocalDifferencing)
     assert network.prototypes is not None
     assert network.contrast is not None

@@ -79,7 +79,8 @@ def test_ablations_remove_exactly_their_part():
         assert {n.split(".")[0] for n, _ in network.named_parameters()} == full - {part}
         assert network(windows).logits.shape == (2, 17)
     assert fake(contrastive=False)(windows).contrastive is None
-    assert fake(anatomy_conditioning=False).head.pathology.hidden.weight.shape == (256, 1024)
+    hidden = fake(anatomy_conditioning=False).state_dict()["head.pathology.hidden.weight"]
+    assert hidden.shape == (256, 1024)
     assert fake(frames=1)(windows[:, -1:]).logits.shape == (2, 17)
     biased = {n for n, _ in fake(biases=True).head.named_parameters() if n.endswith(".bias")}
     assert biased == {
@@ -121,7 +122,7 @@ def test_the_seed_decides_the_start_and_leaves_the_generator_alone():
     again = start_network(ModelOptions(backbone="lite"), seed=1).state_dict()
     assert all(torch.equal(first[name], again[name]) for name in first)
     second = start_network(ModelOptions(backbone="lite"), seed=2)
-    assert not torch.equal(second.head.anatomy.weight, first["head.anatomy.weight"])
+    assert not torch.equal(second.state_dict()["head.anatomy.weight"], first["head.anatomy.weight"])
     # The encoder is the same for every seed: stored embeddings stay valid.
     assert torch.equal(second.backbone.projection.weight, first["backbone.projection.weight"])
 

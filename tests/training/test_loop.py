@@ -408,4 +408,4 @@ def test_validation_reports_the_classification_loss_beside_the_objective():
         expected = asymmetric_focal(logits, batch.targets).item()
     record = result.best
     assert record.val_classification == pytest.approx(expected, rel=1e-5)
-    assert record.val_classification < record.val_loss
+    assert (record.val_classification or 0) < record.val_loss
