@@ -86,7 +86,7 @@ def model(trained, tmp_path) -> Path:
 def quick_fit(monkeypatch):
     """Neither encoding nor fitting: one row per study, and a calibration that counts them."""
 
-    def scored(model, entries, features, progress):
+    def scored(model, entries, features, progress, **_):
         axis, zeros = FrameAxis(np.arange(1)), np.zeros((1, len(LABELS)))
         return [
             LabelledStudy(Scores(study, axis, zeros.astype(np.float32)), zeros > 0)

@@ -89,7 +89,9 @@ def calibrate_model(
         require_enough(1 - lesion_recall, len(entries))  # before the long work
     priors = model_priors(model) if priors is None else priors
     folder = model / FEATURES if features is None else features
-    studies = labelled_studies(model, entries, folder, progress, accelerator, runtime)
+    studies = labelled_studies(
+        model, entries, folder, progress, accelerator=accelerator, runtime=runtime
+    )
     fitted_for = FittedFor(
         origin="model",
         weights=record.weights_hash,
@@ -165,6 +167,7 @@ def labelled_studies(
     entries: Mapping[str, DatasetStudy],
     features: Path,
     progress: Progress | None = None,
+    *,
     accelerator: Accelerator = "auto",
     runtime: str | None = None,
 ) -> list[LabelledStudy]:

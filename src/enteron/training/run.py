@@ -88,7 +88,7 @@ def run_training(plan: TrainingPlan, progress: Progress) -> EpochRecord:
         else:
             train, val = clip_sources(plan, network)
         _report_data(plan, train, val, progress)
-        _report_compute(options, processes, device, progress)
+        _report_compute(plan, processes, device, network.backbone, progress)
         listeners: list[TrainingListener] = []
         if processes.is_first:
             listeners.append(TensorBoardWriter(out / TRAINING / TENSORBOARD))
@@ -185,7 +185,6 @@ def feature_sources(
     """Training and validation features; processes share the studies that are not encoded yet."""
     options = plan.request.options
     encoder = make_encoder(network.backbone, feature_runtime(plan, network.backbone))
-    progress.message(f"Features by runtime {encoder.runtime}.")
     share = [*plan.train, *plan.val][processes.rank :: processes.size]
     total = sum(samples.stored.size for samples in share)
     with progress.task("Encoding", total, "frames") as advance:
@@ -277,12 +276,19 @@ def _report_labels_without_validation(train: Samples, val: Samples, progress: Pr
 
 
 def _report_compute(
-    options: TrainingOptions, processes: Processes, device: torch.device, progress: Progress
+    plan: TrainingPlan,
+    processes: Processes,
+    device: torch.device,
+    backbone: Backbone,
+    progress: Progress,
 ) -> None:
     """Report which parts are trained, on what."""
+    options = plan.request.options
     precision = options.precision if device.type == "cuda" else "fp32"
+    frozen = options.regime == "frozen"
+    encoded = f", encoded by {feature_runtime(plan, backbone)}" if frozen else ""
     progress.message(
-        f"Backbone {options.model.backbone}; training: {_TRAINED_PARTS[options.regime]}; "
+        f"Backbone {options.model.backbone}{encoded}; training: {_TRAINED_PARTS[options.regime]}; "
         f"{device.type}, {precision}, {_counted(processes.size, 'process')}."
     )
 
