@@ -92,6 +92,7 @@ class RememberingEncoder:
         self.runtime = encoder.runtime
         self.batch = encoder.batch
         self.backbone_hash = encoder.backbone_hash
+        self.width = encoder.width
         self.preprocessing = encoder.preprocessing
 
     def encode(self, images: ImageBatch) -> Features:

@@ -31,7 +31,7 @@ class Group:
 TRAINING = Group("training", "mixed", 20, 500, 101)
 READ = (
     Group("same", "mixed", 40, 300, 102),
-    Group("navicam", "navicam", 14, 300, 103),
+    Group("navicam", "navicam", 20, 300, 103),
     Group("long", "olympus", 4, 5_000, 104),
 )
 

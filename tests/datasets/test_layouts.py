@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from enteron.datasets.dataset import Box, Dataset
+from enteron.datasets.dataset import Box, Dataset, DatasetStudy
 from enteron.datasets.layouts import find_layout, open_dataset, open_sources
 from enteron.errors import EnteronError, LabelError, StudyError
 from enteron.labels import COLUMN, FINDINGS, LABELS, REGIONS
@@ -101,6 +101,12 @@ def test_kvasir_classes(tmp_path, name, label):
     assert states(dataset, "0728084c") == {10: NOT_HERE | ({} if label is None else {label: True})}
 
 
+def read_all(study: DatasetStudy) -> None:
+    """Labels, then boxes: a mistake is in either."""
+    study.labelled_frames()
+    study.boxes()
+
+
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
@@ -138,7 +144,7 @@ def test_kvasir_classes(tmp_path, name, label):
 def test_kvasir_mistakes(tmp_path, rows, message):
     study = open_dataset(kvasir_video(tmp_path, rows)).studies["0728084c"]
     with pytest.raises(LabelError, match=message):
-        study.labelled_frames(), study.boxes()
+        read_all(study)
 
 
 def test_a_kvasir_frame_in_several_rows_is_merged(tmp_path):
