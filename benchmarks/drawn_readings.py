@@ -32,7 +32,7 @@ TRAINING = Group("training", "mixed", 20, 500, 101)
 READ = (
     Group("same", "mixed", 40, 300, 102),
     Group("navicam", "navicam", 20, 300, 103),
-    Group("long", "olympus", 4, 5_000, 104),
+    Group("long", "olympus", 8, 5_000, 104),
 )
 
 
