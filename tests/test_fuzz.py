@@ -6,6 +6,7 @@ size. A reader may accept what comes out, or refuse it with an `EnteronError`. A
 bug.
 """
 
+import copy
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -85,8 +86,9 @@ json_operations = st.tuples(
 
 def mutate_json(content: bytes, operations: list) -> bytes:
     root = [json.loads(content)]  # a list, so that the whole value can be replaced too
-    for name, path, value in operations:
-        parent, key = root, 0
+    for name, path, sample in operations:
+        # A copy: later operations change it, and the next example has the same sample.
+        parent, key, value = root, 0, copy.deepcopy(sample)
         for step in path[:-1]:
             inner = parent[key]
             if not isinstance(inner, dict | list) or not inner:
