@@ -35,7 +35,7 @@ FULL = "full system"
 BY_INDEX = "labels joined on index"
 ROWS: dict[str, dict[str, Any]] = {
     FULL: {},
-    "soft targets focused separately": {"losses": {"soft_targets": "separate"}},
+    "soft targets focused jointly": {"losses": {"soft_targets": "joint"}},
     "without LDA": {"model": {"local_differencing": False}},
     "without anatomy conditioning": {"model": {"anatomy_conditioning": False}},
     "without prototypes": {"model": {"prototypes": False}},

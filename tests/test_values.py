@@ -206,3 +206,9 @@ def test_importing_enteron_pulls_in_nothing_heavy():
     code = f"import sys, {light}; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_label_of_any_length_makes_a_short_message():
+    with pytest.raises(LabelError, match=r"^'x{59}…' is not one of the 17 labels") as refused:
+        Event(0, 1, "x" * 3000)
+    assert len(str(refused.value)) < 500

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from enteron.errors import EnteronError, LabelError, UnitError, nearest
+from enteron.errors import EnteronError, LabelError, UnitError, nearest, shorten
 from enteron.labels import COLOURS, COLUMN, LABELS
 from enteron.options import Options, Sha256
 
@@ -97,7 +97,9 @@ def _read_only(array: NDArray[Any]) -> NDArray[Any]:
 
 def _check_label(label: str) -> None:
     if label not in COLUMN:
-        raise LabelError(f"'{label}' is not one of the 17 labels", nearest(label, LABELS))
+        raise LabelError(
+            f"'{shorten(str(label))}' is not one of the 17 labels", nearest(label, LABELS)
+        )
 
 
 @dataclass(frozen=True, order=True, slots=True)

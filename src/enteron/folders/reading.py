@@ -349,7 +349,7 @@ def _event(row: Any, number: int, source: str) -> DecodedEvent:
         )
         start, stop = _frame(row["start"]), _frame(row["stop"])
         if row.get("region") not in (None, *REGIONS):
-            raise LabelError(f"'{row['region']}' is not a region", nearest("", REGIONS))
+            raise LabelError(f"{shown(row['region'])} is not a region", nearest("", REGIONS))
         return DecodedEvent(start, stop, row["label"], score, row.get("region"), onset, end)
     except EnteronError as error:
         problem = f"{source}, event {number}: {error.problem}"
