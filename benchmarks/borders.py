@@ -10,7 +10,7 @@ Needs the frames of ../shared (or --data).
 import argparse
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -156,30 +156,25 @@ def print_sources(pictures: Pictures, encoder: Encoder) -> None:
             f"{name} {int((pictures.source == name).sum())} ({groups[name]})" for name in names
         )
     )
+    print_accuracies(pictures.images, pictures.source, pictures.group, encoder)
+    of_wce = np.char.startswith(pictures.source, "WCE")
+    print("\nbleeding or not in WCEBleedGen, the two classes alone, chance 0.50")
+    images = {border: pictures.images[border][of_wce] for border in BORDERS}
+    print_accuracies(images, pictures.source[of_wce], pictures.group[of_wce], encoder)
+
+
+def print_accuracies(
+    images: Mapping[str, ImageBatch], truth: NDArray, groups: NDArray, encoder: Encoder
+) -> None:
+    """How well the truth is told by each look at the images, which are given by border."""
     print("\n| balanced accuracy by | " + " | ".join(BORDERS) + " |\n|---|---|---|")
     looks: dict[str, Classifier] = {
         "border pixels": border_pixels,
         "outline": outline,
-        "features": lambda images: encoder.encode(images).astype(np.float64),
+        "features": lambda batch: encoder.encode(batch).astype(np.float64),
     }
     for name, look in looks.items():
-        cells = [
-            accuracy(look(pictures.images[border]), pictures.source, pictures.group)
-            for border in BORDERS
-        ]
-        print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
-    of_wce = np.char.startswith(pictures.source, "WCE")
-    print("\nbleeding or not in WCEBleedGen, the two classes alone, chance 0.50\n")
-    print("| balanced accuracy by | " + " | ".join(BORDERS) + " |\n|---|---|---|")
-    for name, look in looks.items():
-        cells = [
-            accuracy(
-                look(pictures.images[border][of_wce]),
-                pictures.source[of_wce],
-                pictures.group[of_wce],
-            )
-            for border in BORDERS
-        ]
+        cells = [accuracy(look(images[border]), truth, groups) for border in BORDERS]
         print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
 
 
@@ -267,19 +262,9 @@ def print_same_tissue(videos: Sequence[Study], count: int, encoder: Encoder) -> 
                 images[border].append(prepared.image)
         truth += [shape] * len(frames)
         groups += [f"{number}"] * len(frames)
-    print(f"\n## The same tissue in {len(SHAPES)} borders, chance {1 / len(SHAPES):.2f}\n")
-    print("| balanced accuracy by | " + " | ".join(BORDERS) + " |\n|---|---|---|")
-    looks: dict[str, Classifier] = {
-        "border pixels": border_pixels,
-        "outline": outline,
-        "features": lambda images: encoder.encode(images).astype(np.float64),
-    }
-    for name, look in looks.items():
-        cells = [
-            accuracy(look(np.stack(images[border])), np.array(truth), np.array(groups))
-            for border in BORDERS
-        ]
-        print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
+    print(f"\n## The same tissue in {len(SHAPES)} borders, chance {1 / len(SHAPES):.2f}")
+    stacked = {border: np.stack(images[border]) for border in BORDERS}
+    print_accuracies(stacked, np.array(truth), np.array(groups), encoder)
 
 
 # ---- what masking takes away

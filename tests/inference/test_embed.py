@@ -15,6 +15,7 @@ import torch
 
 from enteron.errors import EnteronError, ModelError, StudyError
 from enteron.inference.embed import PLAIN, EmbedOptions, EmbedTimes, embed_study
+from enteron.inference.encoder import Features, ImageBatch
 from enteron.inference.store import UNREADABLE, open_embeddings, started_key
 from enteron.study import content
 from enteron.study import open_study as open_by_content
@@ -620,3 +621,21 @@ def test_times_say_where_the_seconds_went(tmp_path):
     embed_study(study, StubEncoder(), tmp_path / "s.npy", SMALL, times=times)
     assert (times.rows, times.encoded) == (9, 18)
     assert 0 <= times.waiting_share <= 1
+
+
+def test_appearance_is_without_mirror_images_evidence_and_unreadable_frames(tmp_path):
+    """Lists fold frames that look alike; what a model believes of them is another matter."""
+
+    class EvidentStub(StubEncoder):
+        width = 521
+
+        def encode(self, images: ImageBatch) -> Features:
+            features = super().encode(images)
+            return np.concatenate([features, np.full((len(images), 9), 1e3, np.float32)], axis=1)
+
+    folder = write_frames(tmp_path / "s", range(6))
+    (folder / "frame_000002.PNG").write_bytes(b"")
+    embeddings = embed_study(open_study(folder), EvidentStub(), tmp_path / "e.npy", SMALL)
+    plain = embed_study(open_study(folder), StubEncoder(), tmp_path / "p.npy", SMALL)
+    assert embeddings.features.shape == (6, 2, 521)
+    np.testing.assert_array_equal(embeddings.appearance, plain.features[[0, 1, 3, 4, 5], 0])

@@ -295,3 +295,21 @@ def test_shares_by_name(tmp_path, text, message):
     assert _shares("own=1, galar=2.5", folders) == (2.5, 1.0)
     with pytest.raises(ConfigError, match=message):
         _shares(text, folders)
+
+
+@pytest.mark.parametrize(
+    ("regime", "runtime", "said"),
+    [
+        ("frozen", "auto", "may choose another one when the training resumes; name a runtime"),
+        ("frozen", "onyx", "there is no runtime 'onyx'; did you mean 'onnx'"),
+        ("full", "onnx", "only torch can do; leave out --runtime"),
+    ],
+)
+def test_a_runtime_that_cannot_be_used_is_refused_before_anything_is_written(
+    roots, tmp_path, regime, runtime, said
+):
+    options = quick().model_copy(update={"regime": regime})
+    request = TrainingRequest(roots, tmp_path / "m", options, runtime=runtime)
+    with pytest.raises(ConfigError, match=said):
+        make_plan(request, Messages())
+    assert not (tmp_path / "m").exists()

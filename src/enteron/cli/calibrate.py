@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from enteron.inference.accelerator import Accelerator
+from enteron.cli.parameters import AcceleratorOption, RuntimeOption
 
 if TYPE_CHECKING:
     from enteron.calibration import Calibration
@@ -63,14 +63,8 @@ def calibrate(
             help="Fit on studies that trained the model too; every reading will say so.",
         ),
     ] = False,
-    accelerator: Annotated[
-        Accelerator,
-        typer.Option(help="Where to compute: auto takes a CUDA card if there is one."),
-    ] = "auto",
-    runtime: Annotated[
-        str | None,
-        typer.Option(help="Runtime of the encoder, by name (default: what suits the machine)."),
-    ] = None,
+    accelerator: AcceleratorOption = "auto",
+    runtime: RuntimeOption = None,
 ) -> None:
     """Fit a model's calibration on studies it was not trained on.
 

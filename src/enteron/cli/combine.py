@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from enteron.cli.decode import Preset
+from enteron.cli.parameters import DecoderConfigOption
 
 if TYPE_CHECKING:
     from enteron.folders.reading import Reading
@@ -56,10 +57,7 @@ def combine(
         ),
     ] = None,
     preset: Annotated[Preset, typer.Option(help="How scores become events.")] = Preset.TRANSIT,
-    config: Annotated[
-        Path | None,
-        typer.Option(help="TOML file of decoder options, in place of a preset.", readable=False),
-    ] = None,
+    config: DecoderConfigOption = None,
 ) -> None:
     """Combine readings of several models into one: a mean of their scores, decoded anew.
 

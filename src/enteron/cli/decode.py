@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from enteron.cli.parameters import DecoderConfigOption
+
 if TYPE_CHECKING:
     from enteron.decoding import DecodedEvent
     from enteron.types import Scores
@@ -51,10 +53,7 @@ def decode(
         int | None,
         typer.Option(min=1, help="Original frames per row, if there is only an 'index' column."),
     ] = None,
-    config: Annotated[
-        Path | None,
-        typer.Option(help="TOML file of decoder options, in place of a preset.", readable=False),
-    ] = None,
+    config: DecoderConfigOption = None,
     priors: Annotated[
         Path | None,
         typer.Option(

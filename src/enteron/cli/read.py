@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from enteron.cli.decode import Preset, parse_weights
-from enteron.inference.accelerator import Accelerator
+from enteron.cli.parameters import AcceleratorOption, DecoderConfigOption, RuntimeOption
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,23 +33,12 @@ def read(
         typer.Option(help="Folder for the reading (default: ID-reading, here).", readable=False),
     ] = None,
     preset: Annotated[Preset, typer.Option(help="How scores become events.")] = Preset.TRANSIT,
-    config: Annotated[
-        Path | None,
-        typer.Option(help="TOML file of decoder options, in place of a preset.", readable=False),
-    ] = None,
+    config: DecoderConfigOption = None,
     tta: Annotated[
         bool, typer.Option("--tta/--no-tta", help="Score the mirror image of each clip as well.")
     ] = True,
-    runtime: Annotated[
-        str | None,
-        typer.Option(
-            help="Runtime of the encoder: exact, auto, or a name (default: what suits the model)."
-        ),
-    ] = None,
-    accelerator: Annotated[
-        Accelerator,
-        typer.Option(help="Where to compute: auto takes a CUDA card if there is one."),
-    ] = "auto",
+    runtime: RuntimeOption = None,
+    accelerator: AcceleratorOption = "auto",
     skip_redundant: Annotated[
         bool,
         typer.Option(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from enteron.cli.parameters import AcceleratorOption
 from enteron.inference.accelerator import Accelerator, uses_cuda
 
 if TYPE_CHECKING:
@@ -89,13 +90,13 @@ def train(
             readable=False,
         ),
     ] = None,
-    accelerator: Annotated[
-        Accelerator,
-        typer.Option(help="Where to compute: auto takes a CUDA card if there is one."),
-    ] = "auto",
+    accelerator: AcceleratorOption = "auto",
     runtime: Annotated[
         str | None,
-        typer.Option(help="Runtime of the encoder, by name (default: what suits the machine)."),
+        typer.Option(
+            help="Runtime that encodes frames for a frozen backbone, by name (default: what suits "
+            "model and machine)."
+        ),
     ] = None,
 ) -> None:
     """Train a model; with several GPUs or processes, start it with torchrun.

@@ -205,13 +205,10 @@ def labelled_studies(
 
 def _signatures(entries: Mapping[str, DatasetStudy], features: Path) -> Signatures:
     """What the studies look like, from the features that `labelled_studies` stored."""
-    from enteron.inference.embed import PLAIN
     from enteron.inference.store import SUFFIX, open_embeddings
 
     stores = [open_embeddings(features / f"{key}{SUFFIX}", check=False) for key in entries]
-    points = [
-        study_signature(store.features[store.readable, store.view(PLAIN.name)]) for store in stores
-    ]
+    points = [study_signature(store.appearance) for store in stores]
     return Signatures(
         encoder=stores[0].key.backbone, points=tuple(tuple(point.tolist()) for point in points)
     )

@@ -164,15 +164,13 @@ def _listed(suspect: SuspiciousFrame, scores: Scores) -> ListedFrame:
 
 
 def _plain_features(embeddings: "Embeddings", scores: Scores) -> NDArray[np.floating]:
-    """(rows, 512) embeddings of the scored frames, without mirror images."""
-    rows = embeddings.readable
-    if not np.array_equal(embeddings.frames[rows], scores.axis.frames):
+    """(rows, 512) what the scored frames look like."""
+    if not np.array_equal(embeddings.frames[embeddings.readable], scores.axis.frames):
         raise EnteronError(
             f"the embeddings and the scores of study {scores.study} have other frames",
             "read the study again into a new folder",
         )
-    view = embeddings.features[:, embeddings.view("plain")]
-    return view if rows.size == len(embeddings) else view[rows]
+    return embeddings.appearance
 
 
 def _promise(

@@ -191,6 +191,12 @@ class Embeddings:
         rows = np.arange(len(self))
         return int(((self.source != rows) & (self.source != UNREADABLE)).sum())
 
+    @property
+    def appearance(self) -> NDArray[np.floating[Any]]:
+        """(readable rows, 512) what frames look like: no mirror images, no local evidence."""
+        plain = self.features[:, self.view("plain"), :FEATURES]
+        return plain if self.readable.size == len(self) else plain[self.readable]
+
     def view(self, name: str) -> int:
         """Index of a view along the second axis of the features."""
         if name not in self.key.views:

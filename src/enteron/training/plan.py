@@ -19,7 +19,7 @@ from enteron.datasets.splits import (
     seeded_split,
     stratified_split,
 )
-from enteron.errors import LabelError, TrainingError, quantity
+from enteron.errors import ConfigError, LabelError, TrainingError, nearest, quantity
 from enteron.files import RECORD_LIMIT, read_text, write_text
 from enteron.folders.model import (
     CHECKPOINT,
@@ -31,6 +31,7 @@ from enteron.folders.model import (
     TRAINING_OPTIONS,
 )
 from enteron.inference.accelerator import Accelerator
+from enteron.inference.runtimes import RUNTIMES
 from enteron.labels import FINDINGS
 from enteron.options import parse_json_options
 from enteron.priors import Priors, load_priors, save_priors
@@ -76,6 +77,7 @@ class TrainingPlan:
 
 def make_plan(request: TrainingRequest, progress: Progress) -> TrainingPlan:
     """Find the studies, split them and read their labels; unusable input raises an error."""
+    _require_runtime(request)
     priors = None if request.priors is None else load_priors(request.priors)
     sources = open_sources(request.roots)
     for source in sources:
@@ -104,6 +106,25 @@ def make_plan(request: TrainingRequest, progress: Progress) -> TrainingPlan:
     require_samples(Samples(val), "val")
     boxes = {} if not request.options.model.local_evidence else _finding_boxes(train, studies)
     return TrainingPlan(request, sources, studies, split, priors, train, val, boxes)
+
+
+def _require_runtime(request: TrainingRequest) -> None:
+    """Refuse a runtime that cannot be used before anything is written."""
+    runtime = request.runtime
+    if runtime is None:
+        return
+    if request.options.regime == "full":
+        raise ConfigError(
+            "a runtime was given, but the backbone is trained, which only torch can do",
+            "leave out --runtime, or choose a recipe that freezes the backbone, such as lite",
+        )
+    if runtime == "auto":
+        raise ConfigError(
+            "the runtime 'auto' may choose another one when the training resumes",
+            "name a runtime, or leave it out",
+        )
+    if runtime not in ("exact", *RUNTIMES):
+        raise ConfigError(f"there is no runtime '{runtime}'", nearest(runtime, RUNTIMES))
 
 
 def _finding_boxes(

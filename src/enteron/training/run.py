@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from enteron.errors import ConfigError, TrainingError
+from enteron.errors import TrainingError
 from enteron.files import make_folder, write_text
 from enteron.folders.model import (
     CHECKPOINT,
@@ -170,13 +170,7 @@ def _box_counts(plan: TrainingPlan) -> str:
 
 def feature_runtime(plan: TrainingPlan, backbone: Backbone) -> str:
     """The runtime that encodes frames for a frozen training."""
-    named = plan.request.runtime
-    if named == "auto":
-        raise ConfigError(
-            "the runtime 'auto' may choose another one when the training resumes",
-            "name a runtime, or leave it out",
-        )
-    return named or default_runtime(backbone, plan.request.accelerator)
+    return plan.request.runtime or default_runtime(backbone, plan.request.accelerator)
 
 
 def feature_sources(
