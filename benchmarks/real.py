@@ -49,6 +49,7 @@ from enteron.training.patches import (
     PatchSamples,
     covered_cells,
     encode_maps,
+    evidence_of,
     fit_local_evidence,
 )
 from enteron.training.plan import TrainingRequest, make_plan
@@ -160,6 +161,7 @@ def load_frames(data: Path, out: Path, protocol: Mapping, border: Border = "kept
         FrameLabels.concatenate(labels),
         np.concatenate(cells),
         np.concatenate(study),
+        np.concatenate(numbers),
     )
     digest = hashlib.sha256(PROTOCOL.read_bytes() + key.encode())
     for array in (np.concatenate(numbers), samples.labels.present, samples.labels.known):
@@ -231,13 +233,7 @@ def patches(*, relative: bool, study: bool) -> Fit:
         samples = _relative_to_study(frames.samples) if study else frames.samples
         evidence = LocalEvidence(samples.maps.shape[1], relative=relative)
         fit_local_evidence(samples[train], seed=seed, evidence=evidence)
-        scores = np.empty((len(test), len(FINDINGS)), np.float32)
-        with torch.inference_mode():
-            for start in range(0, len(test), 256):
-                rows = test[start : start + 256]
-                maps = torch.from_numpy(samples.maps[rows]).float()
-                scores[start : start + 256] = evidence(maps).numpy()
-        return scores
+        return evidence_of(evidence, samples.maps, test)
 
     return fit
 
@@ -251,7 +247,7 @@ def _relative_to_study(samples: PatchSamples) -> PatchSamples:
         spread = maps.std((0, 2, 3), keepdims=True) + 1e-3
         relative[rows] = (maps - maps.mean((0, 2, 3), keepdims=True)) / spread
     maps = np.concatenate([samples.maps, relative], axis=1)
-    return PatchSamples(maps, samples.labels, samples.cells, samples.study)
+    return PatchSamples(maps, samples.labels, samples.cells, samples.study, samples.frame)
 
 
 def split_of(frames: Frames, train: NDArray[np.int64]) -> Split:

@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from enteron.errors import ConfigError, EnteronError, ModelError
-from enteron.labels import LABELS
-from enteron.model.network import Network, start_network
-from enteron.model.options import ModelOptions
+from enteron.labels import ANATOMY, FINDINGS, LABELS
+from enteron.model.network import AnatomyHead, Network, start_network
+from enteron.model.options import FEATURES, ModelOptions
 from enteron.model.preprocessing import flipped, window_rows
 from enteron.options import make_options
 from tests.model.making import FakeBackbone, smooth_images
@@ -149,3 +149,46 @@ def test_other_shapes_are_refused(shape):
 def test_contradictory_options_are_refused(table, message):
     with pytest.raises(ConfigError, match=message):
         make_options(ModelOptions, table, "model.toml")
+
+
+def test_findings_by_evidence_alone_are_its_logits_and_leave_anatomy_to_the_head():
+    """Rows of windows: anatomy must not change with evidence, findings with nothing else."""
+    network = start_network(
+        ModelOptions(
+            backbone="lite", local_evidence=True, findings="evidence", anatomy_conditioning=False
+        )
+    ).eval()
+    assert isinstance(network.head, AnatomyHead)
+    assert network.orthogonal_weights is None
+    assert network.evidence is not None
+    with torch.no_grad():
+        network.evidence.scale.copy_(torch.arange(1.0, 10.0))
+        network.evidence.bias.fill_(-0.5)
+    assert not any(p.requires_grad for p in network.evidence.parameters())
+    windows = torch.randn(5, 3, FEATURES + len(FINDINGS))
+    with torch.inference_mode():
+        logits = network.classify(windows).logits
+        changed = windows.clone()
+        changed[:, -1, FEATURES:] += 1
+        moved = network.classify(changed).logits
+        rows = torch.arange(15).view(5, 3)
+        over_study = network.classify_study(windows.flatten(0, 1), rows).logits
+    expected = torch.arange(1.0, 10.0) * windows[:, -1, FEATURES:] - 0.5
+    torch.testing.assert_close(logits[:, len(ANATOMY) :], expected)
+    torch.testing.assert_close(moved[:, : len(ANATOMY)], logits[:, : len(ANATOMY)])
+    torch.testing.assert_close(over_study, logits)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"findings": "evidence"}, "need local_evidence"),
+        (
+            {"findings": "evidence", "backbone": "lite", "local_evidence": True},
+            "set head to anatomy-context and anatomy_conditioning to false",
+        ),
+    ],
+)
+def test_findings_by_evidence_need_evidence_and_no_conditioning(changes, said):
+    with pytest.raises(ValueError, match=said):
+        ModelOptions(**changes)

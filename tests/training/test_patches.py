@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 import torch
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score
 
 from enteron.datasets.dataset import Box
 from enteron.errors import TrainingError
@@ -15,7 +17,11 @@ from enteron.training.patches import (
     _draw_weights,
     _patch_loss,
     covered_cells,
+    evidence_of,
+    evidence_scales,
     fit_local_evidence,
+    fold_of_studies,
+    left_out_evidence,
 )
 from enteron.types import FrameLabels
 
@@ -100,7 +106,9 @@ def test_loss_counts_known_patches_only():
     table = labels([{"ulcer": 1}, {"polyp": 1, "ulcer": 0}, NORMAL])  # pyright: ignore[reportArgumentType]
     cells = np.zeros((3, len(FINDINGS), GRID * GRID), np.float32)
     cells[0, ULCER, :4] = (1.0, 0.3, 0.25, 0.1)  # two are lesion, two unknown
-    samples = PatchSamples(np.zeros((3, 1, GRID, GRID)), table, cells, np.array([0, 1, 2]))
+    samples = PatchSamples(
+        np.zeros((3, 1, GRID, GRID)), table, cells, np.array([0, 1, 2]), np.arange(3)
+    )
     logits = np.random.default_rng(0).normal(size=(3, GRID * GRID, len(FINDINGS)))
     total, counted = 0.0, 0
     for n in range(3):
@@ -124,6 +132,7 @@ def test_nothing_known_gives_no_gradient():
         FrameLabels.unknown(1),
         np.zeros((1, len(FINDINGS), GRID * GRID), np.float32),
         np.array([0]),
+        np.array([0]),
     )
     logits = torch.zeros(1, GRID * GRID, len(FINDINGS), requires_grad=True)
     _patch_loss(logits, samples, PatchOptions()).backward()
@@ -136,7 +145,7 @@ def test_videos_of_a_finding_count_alike():
     table = labels([{"ulcer": 1}] * 8 + [{"erosion": 1}] * 4 + [NORMAL] * 5)  # pyright: ignore[reportArgumentType]
     study = np.array([0, 0] + [1] * 6 + [2] * 4 + [2] * 2 + [3] * 3)
     cells = np.zeros((17, len(FINDINGS), GRID * GRID), np.float32)
-    samples = PatchSamples(np.zeros((17, 1, GRID, GRID)), table, cells, study)
+    samples = PatchSamples(np.zeros((17, 1, GRID, GRID)), table, cells, study, np.arange(17))
     lesions, normals = _draw_weights(samples)
     by_video = [lesions[study == video].sum().item() for video in range(4)]
     assert by_video == pytest.approx([0.5, 0.5, 1.0, 0.0])
@@ -158,7 +167,7 @@ def planted(frames: int, seed: int, channel: int = 2) -> PatchSamples:
         maps[row, channel, y : y + 2, x : x + 2] += 3.0
         cells[row, ULCER].reshape(GRID, GRID)[y : y + 2, x : x + 2] = 1
     table = labels([{"ulcer": 1} if ulcer else NORMAL for ulcer in has_ulcer])  # pyright: ignore[reportArgumentType]
-    return PatchSamples(maps, table, cells, study)
+    return PatchSamples(maps, table, cells, study, np.arange(len(study)))
 
 
 def test_a_planted_lesion_is_found_in_other_videos():
@@ -208,3 +217,62 @@ def test_maps_are_those_of_the_trunk():
     assert maps.shape == (1, CHANNELS, GRID, GRID)
     torch.testing.assert_close(maps, torch.cat(expected, dim=1))
     torch.testing.assert_close(pooled, features)
+
+
+def test_studies_of_a_finding_are_left_out_apart():
+    """Ulcers in two studies, erosions in five, normal frames in four more."""
+    rows: list[dict[str, int]] = [{"ulcer": 1}] * 2 + [{"erosion": 1}] * 5 + [NORMAL] * 4
+    table = labels(rows)  # pyright: ignore[reportArgumentType]
+    cells = np.zeros((11, len(FINDINGS), GRID * GRID), np.float32)
+    study = np.arange(11)
+    samples = PatchSamples(np.zeros((11, 1, GRID, GRID)), table, cells, study, np.arange(11))
+    fold = fold_of_studies(samples, 4)
+    assert fold[0] != fold[1]
+    assert np.bincount(fold[2:7], minlength=4).max() == 2
+    assert sorted(np.bincount(fold, minlength=4)) == [2, 3, 3, 3]
+    assert fold_of_studies(samples[np.array([0, 2])], 4).max() == 1  # two studies: two folds
+    with pytest.raises(TrainingError, match=r"single study .* none can be left out"):
+        fold_of_studies(samples[np.array([0])], 4)
+
+
+def test_left_out_evidence_never_saw_the_study():
+    """The lesions of one study shine in a channel of their own: only that study could teach it."""
+    usual, odd = planted(120, 1), planted(120, 2, channel=4)
+    maps = np.concatenate([usual.maps, odd.maps])
+    samples = PatchSamples(
+        maps,
+        FrameLabels.concatenate([usual.labels, odd.labels]),
+        np.concatenate([usual.cells, odd.cells]),
+        np.concatenate([usual.study - 10, np.full(len(odd), 4)]),
+        np.arange(len(maps)),
+    )
+    options = PatchOptions(steps=150, rate=3e-2, folds=5)
+    evidence = left_out_evidence(samples, options)[:, ULCER]
+    seen = fit_local_evidence(samples, options, evidence=LocalEvidence(5))
+    rows = np.flatnonzero(samples.study == 4)
+    truth = samples.present[rows, ULCER]
+    own = evidence_of(seen, maps, rows)[:, ULCER]
+    assert roc_auc_score(truth, own) > 0.9
+    assert roc_auc_score(truth, evidence[rows]) < 0.7
+    others = np.flatnonzero(samples.study != 4)
+    assert roc_auc_score(samples.present[others, ULCER], evidence[others]) > 0.9
+
+
+def test_scales_are_a_logistic_regression_on_what_is_known():
+    generator = np.random.default_rng(3)
+    evidence = generator.normal(size=(400, len(FINDINGS))).astype(np.float32)
+    is_ulcer = generator.random(400) < 1 / (1 + np.exp(-(2 * evidence[:, ULCER] - 1)))
+    unknown = np.arange(400) % 4 == 0
+    rows = [
+        {} if u else {"ulcer": int(y), "polyp": 0} for y, u in zip(is_ulcer, unknown, strict=True)
+    ]
+    table = labels(rows)  # pyright: ignore[reportArgumentType]
+    cells = np.zeros((400, len(FINDINGS), GRID * GRID), np.float32)
+    index = np.arange(400)
+    samples = PatchSamples(np.zeros((400, 1, GRID, GRID)), table, cells, index, index)
+    scales, biases = evidence_scales(evidence, samples)
+    # C = 1 is the Gaussian prior of deviation 1 that the fit has.
+    plain = LogisticRegression(C=1).fit(evidence[~unknown][:, [ULCER]], is_ulcer[~unknown])
+    assert scales[ULCER] == pytest.approx(plain.coef_[0, 0], rel=0.01)
+    assert biases[ULCER] == pytest.approx(plain.intercept_[0], abs=0.01)
+    assert (scales[POLYP], biases[POLYP]) == (1, 0)  # no frame shows a polyp

@@ -77,7 +77,7 @@ def test_prior_is_the_earlier_submission():
 
 
 def test_there_is_one_copy():
-    for name in ("paper", "lite", "prior"):
+    for name in ("paper", "lite", "prior", "default"):
         packaged = files("enteron") / "recipes" / f"{name}.toml"
         assert (ROOT / "recipes" / f"{name}.toml").samefile(str(packaged))
 

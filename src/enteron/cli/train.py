@@ -20,6 +20,7 @@ class Preset(StrEnum):
     PAPER = "paper"
     LITE = "lite"
     PRIOR = "prior"
+    DEFAULT = "default"
 
 
 def train(

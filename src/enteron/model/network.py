@@ -159,6 +159,21 @@ class AnatomyContextHead(nn.Module):
         return torch.cat((anatomy, self.pathology(features, temporal.delta, anatomy)), dim=1)
 
 
+class AnatomyHead(nn.Module):
+    """The anatomy of the head alone, where findings come from local evidence (not in the paper)."""
+
+    def __init__(self, dropout: float, biases: bool) -> None:
+        super().__init__()
+        self.excitation = Excitation(biases)
+        self.dropout = nn.Dropout(dropout)
+        self.anatomy = nn.Linear(FEATURES, len(ANATOMY), bias=biases)  # W_anat
+
+    def forward(self, temporal: TemporalFeatures) -> torch.Tensor:
+        """Logits (n, 17), columns in the order of LABELS; those of findings are 0."""
+        logits = self.anatomy(self.dropout(self.excitation(temporal.current)))
+        return functional.pad(logits, (0, len(FINDINGS)))
+
+
 class LinearHead(nn.Module):
     """One linear layer of 17 outputs on f_curr: the prior submission's head (decision 32)."""
 
@@ -272,16 +287,15 @@ class Network(nn.Module):
         self.options = options
         self.backbone = backbone
         self.differencing = LocalDifferencing() if options.local_differencing else nn.Identity()
-        self.head: AnatomyContextHead | LinearHead = (
-            LinearHead(options.dropout)
-            if options.head == "linear"
-            else AnatomyContextHead(options.dropout, options.biases, options.anatomy_conditioning)
-        )
+        self.head = _make_head(options)
         self.prototypes = Prototypes() if options.prototypes else None
         self.contrast = (
             TextContrast(text, fixed=options.text == "fixed") if options.contrastive else None
         )
         self.evidence = EvidenceTerm() if options.local_evidence else None
+        if self.evidence is not None and options.findings == "evidence":
+            # Its scales are fitted on evidence of left-out studies; the head's data know none.
+            self.evidence.requires_grad_(False)
 
     def forward(self, clips: torch.Tensor) -> Outputs:
         """Clips of images (n, frames, 3, size, size), or windows of embeddings (n, frames, width).
@@ -324,6 +338,8 @@ class Network(nn.Module):
         if self.prototypes is not None:
             logits = logits + self.prototypes(temporal.current)
         if self.evidence is not None:
+            if self.options.findings == "evidence":
+                logits = functional.pad(logits[:, : len(ANATOMY)], (0, len(FINDINGS)))
             logits = logits + self.evidence(evidence)
         contrastive = None if self.contrast is None else self.contrast(temporal.current)
         return Outputs(logits, contrastive)
@@ -334,14 +350,22 @@ class Network(nn.Module):
 
     @property
     def orthogonal_weights(self) -> tuple[torch.Tensor, torch.Tensor] | None:
-        """W_anat and W_p1, whose overlap the objective keeps small; None for a linear head."""
-        if isinstance(self.head, LinearHead):
+        """W_anat and W_p1, whose overlap the objective keeps small; None without W_p1."""
+        if not isinstance(self.head, AnatomyContextHead):
             return None
         return self.head.anatomy.weight, self.head.pathology.hidden.weight
 
     def head_parameters(self) -> Iterator[nn.Parameter]:
         """Everything after the backbone (decision 18)."""
         return (p for name, p in self.named_parameters() if not name.startswith("backbone."))
+
+
+def _make_head(options: ModelOptions) -> AnatomyContextHead | AnatomyHead | LinearHead:
+    if options.head == "linear":
+        return LinearHead(options.dropout)
+    if options.findings == "evidence":
+        return AnatomyHead(options.dropout, options.biases)
+    return AnatomyContextHead(options.dropout, options.biases, options.anatomy_conditioning)
 
 
 def start_network(options: ModelOptions, seed: int = 42) -> Network:

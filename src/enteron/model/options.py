@@ -130,6 +130,12 @@ class ModelOptions(Options):
     local_evidence: bool = False
     """Whether patches of a frame, taught by boxes, speak for findings; only with `lite`."""
 
+    findings: Literal["head", "evidence"] = "head"
+    """Where the logits of findings come from: the head, with local evidence added where there is
+    any; or local evidence alone, so that the head learns anatomy only. The second is for data whose
+    regions and lesions come from different sources (drawings and real frames): a shared head learns
+    to tell the sources apart."""
+
     border: Border = "kept"
     """What becomes of the black border and its text: see `Preprocessing.border`."""
 
@@ -147,8 +153,17 @@ class ModelOptions(Options):
             raise ValueError("lite has no attention, so it cannot be differential")
         if self.local_evidence and self.backbone != "lite":
             raise ValueError(_ONLY_LITE)
+        if self.findings == "evidence" and not self.local_evidence:
+            raise ValueError("findings by evidence alone need local_evidence = true")
+        if self.findings == "evidence" and (self.head == "linear" or self.anatomy_conditioning):
+            raise ValueError(
+                "where findings come from evidence alone the head is of anatomy: set head to "
+                "anatomy-context and anatomy_conditioning to false"
+            )
         return self
 
     @model_serializer(mode="wrap")
     def _serialise(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return without_defaults(handler(self), self, "head", "text", "local_evidence", "border")
+        return without_defaults(
+            handler(self), self, "head", "text", "local_evidence", "findings", "border"
+        )

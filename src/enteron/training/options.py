@@ -170,6 +170,10 @@ class PatchOptions(Options):
     less, but not free, are unknown."""
     positive_weight: float = Field(default=8.0, gt=0)
     """Weight of a patch with a lesion; one without counts 1."""
+    folds: int = Field(default=4, ge=2)
+    """Where findings come from evidence alone: groups of studies that are left out in turn, so that
+    every training frame also has the evidence of a layer that did not see its study. Scales of
+    evidence are fitted on it, and calibration uses it."""
 
 
 class TrainingOptions(Options):
@@ -235,7 +239,7 @@ class TrainingOptions(Options):
         return self
 
 
-RecipeName = Literal["paper", "lite", "prior"]
+RecipeName = Literal["paper", "lite", "prior", "default"]
 
 
 def recipe(name: RecipeName, changes: Path | None = None, **overrides: Any) -> TrainingOptions:

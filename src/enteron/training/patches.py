@@ -16,6 +16,7 @@ from torch.nn import functional
 
 from enteron.datasets.dataset import Box
 from enteron.errors import TrainingError
+from enteron.fitting.events import fit_logistic
 from enteron.inference.encoder import Features
 from enteron.inference.onnx_runtime import MapEncoder
 from enteron.inference.pictures import prepare_frame, study_fields
@@ -39,9 +40,12 @@ class PatchSamples:
     labels: FrameLabels  # of these frames
     cells: NDArray[np.float32]  # (n, 9, 49) share of each patch that boxes of a finding cover
     study: NDArray[np.int64]  # (n,) which study a frame belongs to
+    frame: NDArray[np.int64]  # (n,) its number in that study
 
     def __getitem__(self, rows: NDArray[np.int64]) -> "PatchSamples":
-        return PatchSamples(self.maps[rows], self.labels[rows], self.cells[rows], self.study[rows])
+        return PatchSamples(
+            self.maps[rows], self.labels[rows], self.cells[rows], self.study[rows], self.frame[rows]
+        )
 
     def __len__(self) -> int:
         return len(self.study)
@@ -100,10 +104,14 @@ def patch_samples(
     *,
     advance: Callable[[int], None] | None = None,
 ) -> PatchSamples:
-    """Maps, labels and boxes of the training frames that teach local evidence."""
-    chosen = teaching_rows(plan.train, plan.boxes, plan.request.options.patches.frames)
+    """Maps, labels and boxes of the training frames that teach local evidence.
+
+    `study` and `frame` count and number as in `teaching_studies`.
+    """
+    studies = teaching_studies(plan)
+    chosen = teaching_rows(studies, plan.boxes, plan.request.options.patches.frames)
     parts: list[PatchSamples] = []
-    for index, (samples, rows) in enumerate(zip(plan.train, chosen, strict=True)):
+    for index, (samples, rows) in enumerate(zip(studies, chosen, strict=True)):
         if not rows.size:
             continue
         frames = samples.stored[samples.rows[rows]]
@@ -111,13 +119,27 @@ def patch_samples(
             maps, _, shown, readable = encode_maps(study, frames, encoder, advance)
         cells = covered_cells(plan.boxes[samples.study], frames[readable], shown)
         study_index = np.full(readable.sum(), index)
-        parts.append(PatchSamples(maps, samples.labels[rows[readable]], cells, study_index))
+        labels = samples.labels[rows[readable]]
+        parts.append(PatchSamples(maps, labels, cells, study_index, frames[readable]))
     return PatchSamples(
         np.concatenate([part.maps for part in parts]),
         FrameLabels.concatenate([part.labels for part in parts]),
         np.concatenate([part.cells for part in parts]),
         np.concatenate([part.study for part in parts]),
+        np.concatenate([part.frame for part in parts]),
     )
+
+
+def teaching_studies(plan: TrainingPlan) -> list[StudySamples]:
+    """The studies that teach local evidence.
+
+    Where findings come from evidence alone, those of sources with boxes: frames of drawings as
+    normal ones would take half of the draws from the real ones that a lesion has to differ from.
+    """
+    if plan.request.options.model.findings == "head":
+        return plan.train
+    sources = {samples.source for samples in plan.train if plan.boxes[samples.study]}
+    return [samples for samples in plan.train if samples.source in sources]
 
 
 def teaching_rows(
@@ -283,3 +305,86 @@ def _some_maps(samples: PatchSamples, every: int = 7, batch: int = 256) -> "list
         torch.from_numpy(samples.maps[rows[start : start + batch]]).float()
         for start in range(0, len(rows), batch)
     ]
+
+
+# ---- evidence of left-out studies
+
+
+def left_out_evidence(
+    samples: PatchSamples,
+    options: PatchOptions,
+    *,
+    seed: int = 0,
+    advance: Callable[[int], None] | None = None,
+) -> NDArray[np.float32]:
+    """(n, 9) evidence of every frame by a layer that was fitted without the frame's study."""
+    evidence = np.empty((len(samples), len(FINDINGS)), np.float32)
+    folds = fold_of_studies(samples, options.folds)
+    for fold in range(int(folds.max()) + 1):
+        test = np.flatnonzero(folds[samples.study] == fold)
+        train = np.flatnonzero(folds[samples.study] != fold)
+        layer = LocalEvidence(samples.maps.shape[1])
+        fit_local_evidence(samples[train], options, seed=seed, evidence=layer, advance=advance)
+        evidence[test] = evidence_of(layer, samples.maps, test)
+    return evidence
+
+
+def evidence_of(
+    layer: LocalEvidence, maps: NDArray[np.floating], rows: NDArray[np.int64], batch: int = 256
+) -> NDArray[np.float32]:
+    """(rows, 9) evidence of some of the maps."""
+    evidence = np.empty((len(rows), len(FINDINGS)), np.float32)
+    with torch.inference_mode():
+        for start in range(0, len(rows), batch):
+            some = torch.from_numpy(maps[rows[start : start + batch]]).float()
+            evidence[start : start + batch] = layer(some).numpy()
+    return evidence
+
+
+def fold_of_studies(samples: PatchSamples, folds: int) -> NDArray[np.int64]:
+    """(studies,) the fold of every study, such that studies of one finding lie in different folds.
+
+    The findings of fewest studies are dealt first, each study to the fold with fewest studies of
+    that finding, then with fewest studies at all. Studies that have no frame are dealt too.
+    """
+    count = int(samples.study.max()) + 1
+    shows = np.zeros((count, len(FINDINGS)), np.bool_)
+    np.logical_or.at(shows, samples.study, samples.present)
+    folds = min(folds, len(np.unique(samples.study)))
+    if folds < 2:
+        raise TrainingError(
+            "a single study teaches local evidence, so none can be left out",
+            "give data with boxes in at least two studies",
+        )
+    fold = np.full(count, -1)
+    dealt = np.zeros((folds, len(FINDINGS) + 1), np.int64)  # last column: studies
+
+    def deal(study: int, finding: int) -> None:
+        chosen = min(range(folds), key=lambda f: (dealt[f, finding], dealt[f, -1], f))
+        fold[study] = chosen
+        dealt[chosen, :-1] += shows[study]
+        dealt[chosen, -1] += 1
+
+    for finding in sorted(range(len(FINDINGS)), key=lambda f: (shows[:, f].sum(), f)):
+        for study in np.flatnonzero(shows[:, finding] & (fold < 0)):
+            deal(int(study), finding)
+    for study in np.flatnonzero(fold < 0):
+        deal(int(study), -1)
+    return fold
+
+
+def evidence_scales(
+    evidence: NDArray[np.float32], samples: PatchSamples
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Scale and bias of each finding that turn evidence of left-out studies into log-odds.
+
+    Logistic regression with one input. Findings that no study shows keep a scale of 1 and a bias
+    of 0: their evidence has learnt nothing but absence.
+    """
+    scales, biases = np.ones(len(FINDINGS), np.float32), np.zeros(len(FINDINGS), np.float32)
+    for finding in range(len(FINDINGS)):
+        rows = np.flatnonzero(samples.known[:, finding])
+        present = samples.present[rows, finding]
+        if present.any():
+            biases[finding], scales[finding] = fit_logistic(evidence[rows, finding], present)
+    return scales, biases

@@ -99,6 +99,10 @@ def make_plan(request: TrainingRequest, progress: Progress) -> TrainingPlan:
     samples = _read_samples(sources, split, request.options.data.stride, progress)
     if not resumed and request.split is None and request.options.data.stratified:
         split = _stratified(split, sources, samples)
+    if request.options.model.findings == "evidence":
+        _require_regions(split, samples)
+        if not resumed and request.split is None:
+            split = _all_boxes_train(split, samples)
     train, val = (_by_source(samples, side, sources) for side in (split.train, split.val))
     if request.options.sampler.shares is not None:
         _require_training_studies(train, sources)
@@ -276,6 +280,32 @@ def _stratified(
             members.extend(stratified.part(part))
     rule = f"{split.rule}, stratified by label" if changed else split.rule
     return Split(tuple(parts["train"]), tuple(parts["val"]), split.test, rule)
+
+
+def _require_regions(split: Split, samples: Mapping[str, StudySamples]) -> None:
+    """The head learns anatomy only: refuse data that have none to train or to validate on."""
+    for part in ("train", "val"):
+        if not any(len(samples[study].of_anatomy()) for study in split.part(part)):
+            raise TrainingError(
+                f"no frame of the part '{part}' has all five regions labelled, and the head learns "
+                "anatomy only",
+                "add data with regions, such as the output of `enteron phantom`, or set `findings` "
+                'to "head"',
+            )
+
+
+def _all_boxes_train(split: Split, samples: Mapping[str, StudySamples]) -> Split:
+    """Validation keeps studies with labelled regions only, where findings come from evidence.
+
+    The head learns nothing from the others, and evidence is judged on left-out studies of the
+    training part: a study that validates would be lost to it.
+    """
+    moved = [study for study in split.val if not len(samples[study].of_anatomy())]
+    if not moved:
+        return split
+    val = tuple(study for study in split.val if study not in moved)
+    rule = f"{split.rule}; studies without regions train"
+    return Split((*split.train, *moved), val, split.test, rule)
 
 
 def is_finished(out: Path) -> bool:

@@ -18,9 +18,11 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.special import expit
 
 from enteron.errors import TrainingError
 from enteron.files import make_folder, write_text
+from enteron.folders.left_out import LEFT_OUT, write_left_out
 from enteron.folders.model import (
     CHECKPOINT,
     HISTORY,
@@ -34,7 +36,7 @@ from enteron.inference.runtimes import default_runtime, make_encoder, make_map_e
 from enteron.labels import FINDINGS, LABELS
 from enteron.locks import folder_lock
 from enteron.model.backbones import Backbone
-from enteron.model.network import Network, start_network
+from enteron.model.network import EvidenceTerm, Network, start_network
 from enteron.priors import save_priors
 from enteron.progress import Progress, SilentProgress
 from enteron.study.fingerprint import study_fingerprint
@@ -46,7 +48,15 @@ from enteron.training.features import FeatureSource, StudyFeatures, store_featur
 from enteron.training.loop import TrainingListener, TrainingLoop, TrainingResult
 from enteron.training.options import Regime, TrainingOptions
 from enteron.training.page import TensorBoardWriter, TrainingReport, training_page
-from enteron.training.patches import fit_local_evidence, patch_samples, teaching_rows
+from enteron.training.patches import (
+    PatchSamples,
+    evidence_scales,
+    fit_local_evidence,
+    left_out_evidence,
+    patch_samples,
+    teaching_rows,
+    teaching_studies,
+)
 from enteron.training.pictures import ClipOptions, ClipSource
 from enteron.training.plan import (
     TrainingPlan,
@@ -136,22 +146,47 @@ def teach_local_evidence(
 
     The embeddings depend on it. The first process fits it and stores it beside the checkpoints.
     """
-    evidence, options = network.backbone.evidence, plan.request.options
+    evidence, term, options = network.backbone.evidence, network.evidence, plan.request.options
     assert evidence is not None
+    assert term is not None
+    alone = options.model.findings == "evidence"
+    taught = torch.nn.ModuleList([evidence, term]) if alone else evidence
     folder = plan.request.out / CHECKPOINT
-    if processes.is_first and not load_evidence(folder, evidence):
-        rows = teaching_rows(plan.train, plan.boxes, options.patches.frames)
+    if processes.is_first and not load_evidence(folder, taught):
+        rows = teaching_rows(teaching_studies(plan), plan.boxes, options.patches.frames)
         with progress.task("Encoding patches", sum(r.size for r in rows), "frames") as advance:
             samples = patch_samples(plan, make_map_encoder(network.backbone), advance=advance)
         with progress.task("Fitting patches", options.patches.steps, "steps") as advance:
             fit_local_evidence(
                 samples, options.patches, seed=options.seed, evidence=evidence, advance=advance
             )
-        save_evidence(folder, evidence)
+        if alone:
+            _fit_scales(plan, samples, term, progress)
+        save_evidence(folder, taught)
     processes.barrier()
     if not processes.is_first:
-        load_evidence(folder, evidence)
+        load_evidence(folder, taught)
     progress.message(f"Local evidence: {_box_counts(plan)}.")
+
+
+def _fit_scales(
+    plan: TrainingPlan, samples: PatchSamples, term: EvidenceTerm, progress: Progress
+) -> None:
+    """Fit the scales of evidence on left-out studies, and store what those studies get."""
+    options = plan.request.options
+    steps = options.patches.steps * options.patches.folds
+    with progress.task("Leaving studies out", steps, "steps") as advance:
+        evidence = left_out_evidence(samples, options.patches, seed=options.seed, advance=advance)
+    scales, biases = evidence_scales(evidence, samples)
+    term.scale.copy_(torch.from_numpy(scales))
+    term.bias.copy_(torch.from_numpy(biases))
+    folder = plan.request.out / TRAINING / LEFT_OUT
+    make_folder(folder)
+    studies = teaching_studies(plan)
+    for index in np.unique(samples.study):
+        rows = np.flatnonzero(samples.study == index)
+        probabilities = expit(scales * evidence[rows] + biases)
+        write_left_out(folder, studies[index].study, samples.frame[rows], probabilities)
 
 
 def _box_counts(plan: TrainingPlan) -> str:
@@ -179,7 +214,8 @@ def feature_sources(
     """Training and validation features; processes share the studies that are not encoded yet."""
     options = plan.request.options
     encoder = make_encoder(network.backbone, feature_runtime(plan, network.backbone))
-    share = [*plan.train, *plan.val][processes.rank :: processes.size]
+    taught = _head_samples(plan)
+    share = [*taught, *plan.val][processes.rank :: processes.size]
     total = sum(samples.stored.size for samples in share)
     with progress.task("Encoding", total, "frames") as advance:
         for samples in share:
@@ -201,7 +237,14 @@ def feature_sources(
             )
         return features
 
-    return source(plan.train, "train"), source(plan.val, "val")
+    return source(taught, "train"), source(plan.val, "val")
+
+
+def _head_samples(plan: TrainingPlan) -> list[StudySamples]:
+    """What teaches the head: everything, or anatomy where findings come from evidence alone."""
+    if plan.request.options.model.findings == "head":
+        return plan.train
+    return [samples for study in plan.train if len(samples := study.of_anatomy())]
 
 
 def clip_sources(plan: TrainingPlan, network: Network) -> tuple[BatchSource, BatchSource]:
@@ -227,7 +270,7 @@ def _report_data(
     plan: TrainingPlan, train: BatchSource, val: BatchSource, progress: Progress
 ) -> None:
     """Report the size of the data, unreadable frames, and labels that are missing or rare."""
-    samples, split = train.samples, plan.split
+    samples, split = _training_samples(plan, train), plan.split
     progress.message(
         f"Training on {_counted(len(split.train), 'study')}, {len(samples):,} frames; validating "
         f"on {_counted(len(split.val), 'study')}, {len(val.samples):,} frames (split {split.hash})."
@@ -251,11 +294,19 @@ def _report_data(
             f"{'it is' if len(always) == 1 else 'they are'} absent."
         )
     _report_labels_without_validation(samples, val.samples, progress)
-    rarest = int(np.where(samples.counts > 0, samples.counts, len(samples) + 1).argmin())
+    drawn = train.samples
+    rarest = int(np.where(drawn.counts > 0, drawn.counts, len(drawn) + 1).argmin())
     progress.message(
-        f"Rarest label: {LABELS[rarest]}, {_counted(int(samples.counts[rarest]), 'frame')}, drawn "
-        f"{_oversampling(plan.request.options, samples)[rarest]:.1f} times as often as in the data."
+        f"Rarest label: {LABELS[rarest]}, {_counted(int(drawn.counts[rarest]), 'frame')}, drawn "
+        f"{_oversampling(plan.request.options, drawn)[rarest]:.1f} times as often as in the data."
     )
+
+
+def _training_samples(plan: TrainingPlan, train: BatchSource) -> Samples:
+    """Every labelled frame that teaches the head or local evidence."""
+    if plan.request.options.model.findings == "head":
+        return train.samples
+    return Samples(plan.train)
 
 
 def _report_labels_without_validation(train: Samples, val: Samples, progress: Progress) -> None:
@@ -311,7 +362,7 @@ def _write_model_folder(
     write_text(out / TRAINING / HISTORY, result.history.model_dump_json(indent=1) + "\n")
     if plan.priors is not None:
         save_priors(plan.priors, out / PRIORS)
-    counts = zip(LABELS, train.samples.counts, strict=True)
+    counts = zip(LABELS, _training_samples(plan, train).counts, strict=True)
     save_model(
         out,
         result.network,
@@ -343,13 +394,13 @@ def _summary(
     options = plan.request.options
     return {
         "studies": len(plan.split.train),
-        "frames": len(train.samples),
+        "frames": len(_training_samples(plan, train)),
         "data": _data_titles(plan, train),
         "devices": _devices(plan),
         "validation studies": len(plan.split.val),
         "validation frames": len(val.samples),
         "unreadable frames left out": result.unreadable,
-        **_unknown_share(train),
+        **_unknown_share(_training_samples(plan, train)),
         **({"local evidence": _box_counts(plan)} if plan.boxes else {}),
         "trained": _TRAINED_PARTS[options.regime],
         "epochs": len(result.history.epochs),
@@ -368,8 +419,8 @@ def _data_titles(plan: TrainingPlan, train: BatchSource) -> str:
     )
 
 
-def _unknown_share(train: BatchSource) -> dict[str, str]:
-    labels = train.samples.labels
+def _unknown_share(samples: Samples) -> dict[str, str]:
+    labels = samples.labels
     if labels.is_complete:
         return {}
     return {
@@ -387,8 +438,8 @@ def _source_facts(
     weights = draw_weights(samples.labels, plan.request.options.sampler, samples.source_index)
     facts: dict[str, tuple[str, ...]] = {}
     for source in (source.title for source in plan.sources):
-        studies, frames = _source_size(samples, source)
-        drawn = frames / len(samples)
+        studies, frames = _source_size(_training_samples(plan, train), source)
+        drawn = _source_size(samples, source)[1] / len(samples)
         if weights is not None and source in samples.sources:
             own = samples.source_index == samples.sources.index(source)
             drawn = float(weights[own].sum() / weights.sum())

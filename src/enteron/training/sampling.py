@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from enteron.datasets.dataset import DatasetStudy
 from enteron.errors import ConfigError, LabelError
+from enteron.labels import COLUMN, FINDINGS, REGIONS
 from enteron.training.options import SamplerOptions
 from enteron.types import FrameLabels
 
@@ -33,6 +34,16 @@ class StudySamples:
         rows = np.searchsorted(readable, self.rows[kept])
         labels = self.labels[kept]
         return StudySamples(self.study, self.stored[readable], rows, labels, self.source)
+
+    def of_anatomy(self) -> "StudySamples":
+        """The samples whose regions are all known, as if nothing were known of their findings."""
+        regions = [COLUMN[region] for region in REGIONS]
+        complete = self.labels.known[:, regions].all(axis=1)
+        present, known = self.labels.present[complete], self.labels.known[complete]
+        findings = [COLUMN[finding] for finding in FINDINGS]
+        present[:, findings] = known[:, findings] = False
+        labels = FrameLabels(present, known)
+        return StudySamples(self.study, self.stored, self.rows[complete], labels, self.source)
 
 
 class Samples:
