@@ -168,6 +168,10 @@ class FittedFor(Options):
     training_studies: Count = 0
     """How many of those studies trained the model: confidences are then too high."""
 
+    left_out_studies: Count = 0
+    """Further studies, which trained the model: their findings were scored by models that had not
+    seen them, and nothing else of them took part."""
+
     @model_validator(mode="after")
     def _require_model(self) -> "FittedFor":
         if (self.origin == "model") != (self.weights is not None and self.settings is not None):

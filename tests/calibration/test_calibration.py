@@ -116,18 +116,18 @@ def test_thresholds_are_the_best_of_the_grid():
 def test_reliability_by_hand():
     #  scores 0.1, 0.1, 0.9, 0.9 with truth 0, 1, 1, 1: |0.2 - 1| + |1.8 - 2| = 1.0 over 4 rows
     p = np.array([[0.1], [0.1], [0.9], [0.9]])
-    result = reliability([(p, np.array([[False], [True], [True], [True]]))], bins=5)
+    result = reliability([(p, np.array([[False], [True], [True], [True]]), None)], bins=5)
     assert result.ece == pytest.approx(0.25)
     assert [b.count for b in result.bins] == [2, 0, 0, 0, 2]
     assert result.bins[0].share == pytest.approx(0.5)
-    assert reliability([(np.ones((3, 1)), np.ones((3, 1), bool))]).ece == 0
+    assert reliability([(np.ones((3, 1)), np.ones((3, 1), bool), None)]).ece == 0
 
 
 def test_calibration_makes_scores_more_reliable_on_other_studies():
     fitted = fit_calibration([study(seed, temperature=2.0, bias=1.0) for seed in range(3)])
     other = study(9, temperature=2.0, bias=1.0)
-    before = reliability([(other.scores.values, other.truth)]).ece
-    after = reliability([(calibrated(other.scores, fitted.likelihood), other.truth)]).ece
+    before = reliability([(other.scores.values, other.truth, None)]).ece
+    after = reliability([(calibrated(other.scores, fitted.likelihood), other.truth, None)]).ece
     assert after < before / 5
     assert fitted.likelihood.before is not None
     assert fitted.likelihood.after is not None

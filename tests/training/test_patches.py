@@ -22,7 +22,9 @@ from enteron.training.patches import (
     fit_local_evidence,
     fold_of_studies,
     left_out_evidence,
+    mean_over_clips,
 )
+from enteron.training.sampling import StudySamples
 from enteron.types import FrameLabels
 
 ULCER, POLYP, EROSION = (FINDINGS.index(name) for name in ("ulcer", "polyp", "erosion"))
@@ -276,3 +278,16 @@ def test_scales_are_a_logistic_regression_on_what_is_known():
     assert scales[ULCER] == pytest.approx(plain.coef_[0, 0], rel=0.01)
     assert biases[ULCER] == pytest.approx(plain.intercept_[0], abs=0.01)
     assert (scales[POLYP], biases[POLYP]) == (1, 0)  # no frame shows a polyp
+
+
+def test_evidence_is_averaged_over_the_clips_of_stored_frames():
+    """Frames 0, 5 .. 25 are stored, four of them are samples: clips are of stored neighbours."""
+    study = StudySamples("s", np.arange(0, 30, 5), np.empty(0, np.int64), FrameLabels.unknown(0))
+    frame = np.array([0, 5, 10, 25])  # 15 and 20 are no samples
+    unknown = FrameLabels.unknown(4)
+    cells = np.zeros((4, len(FINDINGS), GRID * GRID), np.float32)
+    samples = PatchSamples(np.zeros((4, 1, GRID, GRID)), unknown, cells, np.zeros(4, int), frame)
+    evidence = np.array([0, 3, 6, 9], np.float32)[:, None].repeat(len(FINDINGS), axis=1)
+    means = mean_over_clips(evidence, samples, [study], 3, 1)
+    # clips: (0, 0, 0), (0, 0, 5), (0, 5, 10), (15, 20, 25)
+    np.testing.assert_allclose(means[:, 0], [0, 1, 3, 9])

@@ -90,6 +90,11 @@ class Dataset:
     """What a person should know about the data as they were found."""
     left_out: tuple[str, ...] = field(default=())
     """Studies, files and folders under the root that are not part of the data, with the reason."""
+    synthetic: bool = False
+    """Whether the studies are drawings."""
+    recording_frames: int | None = None
+    """Frames of a whole recording, where studies hold excerpts: all lesions, and few of the frames
+    without. None: they are the recordings."""
 
 
 @dataclass(frozen=True)

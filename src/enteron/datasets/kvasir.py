@@ -28,6 +28,9 @@ from enteron.study.study import Study
 from enteron.types import FrameLabels
 
 TITLE: Final = "Kvasir-Capsule"
+RECORDING_FRAMES: Final = 4_741_504 // 117
+"""Frames of a video in the mean (Smedsrud et al. 2021, 117 videos). The labelled ones are few, and
+have the lesions."""
 DEVICE: Final = "Olympus EC-S10"
 
 METADATA: Final = "metadata.csv"

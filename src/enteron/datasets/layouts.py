@@ -40,7 +40,15 @@ def open_dataset(root: Path | str, layout: Layout | None = None) -> Dataset:
     if layout is Layout.KVASIR:
         if kvasir.is_official(root):
             videos, notes = kvasir.read_official(root)
-            return Dataset(layout, kvasir.TITLE, root.name, reason, videos, notes)
+            return Dataset(
+                layout,
+                kvasir.TITLE,
+                root.name,
+                reason,
+                videos,
+                notes,
+                recording_frames=kvasir.RECORDING_FRAMES,
+            )
         folders = kvasir.read_video_folders(root)
         if not folders:
             raise StudyError(
@@ -48,7 +56,14 @@ def open_dataset(root: Path | str, layout: Layout | None = None) -> Dataset:
                 "video",
                 "give the folder that holds them",
             )
-        return Dataset(layout, kvasir.TITLE, root.name, reason, folders)
+        return Dataset(
+            layout,
+            kvasir.TITLE,
+            root.name,
+            reason,
+            folders,
+            recording_frames=kvasir.RECORDING_FRAMES,
+        )
     if layout is Layout.WCEBLEEDGEN:
         blocks = wcebleedgen.read_blocks(root)
         return Dataset(layout, wcebleedgen.TITLE, root.name, reason, blocks, (_BLOCKS_NOTE,))
@@ -56,7 +71,15 @@ def open_dataset(root: Path | str, layout: Layout | None = None) -> Dataset:
     title = "synthetic studies" if synthetic else "studies in Galar's layout"
     studies = find_studies(root)
     usable = _usable_studies(studies, root)
-    return Dataset(layout, title, root.name, reason, usable, left_out=tuple(studies.left_out()))
+    return Dataset(
+        layout,
+        title,
+        root.name,
+        reason,
+        usable,
+        left_out=tuple(studies.left_out()),
+        synthetic=synthetic,
+    )
 
 
 def _usable_studies(studies: Catalogue, root: Path) -> dict[str, Entry]:

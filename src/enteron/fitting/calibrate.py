@@ -1,7 +1,7 @@
 """From a model and labelled studies to a calibration: embed, score, fit."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -17,12 +17,14 @@ from enteron.errors import LabelError, quantity
 from enteron.fitting.decoder import FitOptions, fit_decoder
 from enteron.fitting.frames import LabelledStudy, complete_studies, label_rows
 from enteron.fitting.guarantee import fit_lists, require_enough
+from enteron.folders.left_out import LEFT_OUT, read_left_out
 from enteron.folders.model import (
     CALIBRATION,
     FEATURES,
     PRIORS,
     RECORD,
     SPLIT,
+    TRAINING,
     ModelRecord,
     load_model,
     model_priors,
@@ -31,7 +33,7 @@ from enteron.folders.model import (
     save_calibration,
 )
 from enteron.inference.accelerator import Accelerator
-from enteron.labels import LABELS
+from enteron.labels import ANATOMY, LABELS
 from enteron.locks import locks_folder
 from enteron.priors import Priors, load_priors, priors_hash, save_priors
 from enteron.progress import Progress, SilentProgress
@@ -72,8 +74,9 @@ def calibrate_model(
     Without priors those of the model folder, or else those of the package; given ones are stored in
     the folder, since decoding needs the same. Studies that trained the model are refused unless
     `include_training` is set: the calibration then says that it was fitted on them.
-    `lesion_recall` is a recall to promise (`enteron.fitting.guarantee`). Studies with unknown
-    labels take part in the calibration of frames only.
+    `lesion_recall` is a recall to promise (`enteron.fitting.guarantee`). Where findings come from
+    local evidence alone, they are calibrated on training studies too, as models scored these that
+    had not seen them (`enteron.folders.left_out`).
     """
     record = read_record(model)
     roots = (data,) if isinstance(data, Path) else tuple(data)
@@ -89,9 +92,19 @@ def calibrate_model(
         require_enough(1 - lesion_recall, len(entries))  # before the long work
     priors = model_priors(model) if priors is None else priors
     folder = model / FEATURES if features is None else features
-    studies = labelled_studies(
-        model, entries, folder, progress, accelerator=accelerator, runtime=runtime
+    # Other data than the model's own cannot be joined with the studies that were left out.
+    left_out = {} if part == EVERYTHING else read_left_out(model / TRAINING / LEFT_OUT)
+    left_out_entries = _left_out_entries(left_out, roots)
+    by_key = labelled_studies(
+        model,
+        entries | left_out_entries,
+        folder,
+        progress,
+        accelerator=accelerator,
+        runtime=runtime,
     )
+    by_key |= {key: as_left_out(by_key[key], left_out[key]) for key in left_out_entries}
+    studies = _with_origins(by_key, roots)
     fitted_for = FittedFor(
         origin="model",
         weights=record.weights_hash,
@@ -100,9 +113,10 @@ def calibrate_model(
         priors=priors_hash(priors),
         study_ids=tuple(sorted(study_id_hash(entry.id) for entry in entries.values())),
         training_studies=len(trained),
+        left_out_studies=len(left_out),
     )
     calibration = fit_lists(
-        studies,
+        studies[: len(entries)],
         fit_decoder(studies, priors, FitOptions(budget=budget)),
         priors,
         lesion_recall=lesion_recall,
@@ -119,6 +133,60 @@ def calibrate_model(
         len(complete_studies(studies)),
         _scaling_note(studies),
     )
+
+
+def _left_out_entries(
+    left_out: Mapping[str, Scores], roots: Sequence[Path]
+) -> dict[str, DatasetStudy]:
+    """The studies that were left out, all of which have to be among the data."""
+    if not left_out:
+        return {}
+    entries = {
+        source.key(study): entry
+        for source in open_sources(roots)
+        for study, entry in source.dataset.studies.items()
+    }
+    missing = sorted(set(left_out) - set(entries))
+    if missing:
+        raise LabelError(
+            f"study {missing[0]}, on whose left-out scores findings are calibrated, is not in the "
+            "data",
+            "give all data roots that the model was trained with",
+        )
+    return {key: entries[key] for key in left_out}
+
+
+def _with_origins(
+    studies: Mapping[str, LabelledStudy], roots: Sequence[Path]
+) -> list[LabelledStudy]:
+    """The studies, with what their datasets say of them: drawn or not, whole or excerpts."""
+    datasets = {
+        source.key(study): source.dataset
+        for source in open_sources(roots)
+        for study in source.dataset.studies
+    }
+    return [
+        replace(
+            study,
+            drawn=datasets[key].synthetic,
+            recording_frames=datasets[key].recording_frames,
+        )
+        for key, study in studies.items()
+    ]
+
+
+def as_left_out(study: LabelledStudy, left_out: Scores) -> LabelledStudy:
+    """The study with the left-out scores of its findings; nothing else is known of it.
+
+    Frames that were not scored while the study was left out say nothing.
+    """
+    rows = np.searchsorted(study.scores.axis.frames, left_out.axis.frames)
+    findings = slice(len(ANATOMY), None)
+    values, known = study.scores.values.copy(), np.zeros_like(study.truth)
+    values[rows, findings] = left_out.values[:, findings]
+    known[rows, findings] = study.labels.known[rows, findings]
+    scores = replace(study.scores, values=values)
+    return replace(study, scores=scores, truth=study.truth & known, known=known)
 
 
 def save_fitted(calibration: Calibration, priors: Priors, folder: Path) -> None:
@@ -170,7 +238,7 @@ def labelled_studies(
     *,
     accelerator: Accelerator = "auto",
     runtime: str | None = None,
-) -> list[LabelledStudy]:
+) -> dict[str, LabelledStudy]:
     """Scores beside the truth of every study, from stored features or from features made now.
 
     Stored features are used only if the same runtime made them.
@@ -185,7 +253,7 @@ def labelled_studies(
     runtime = runtime or default_runtime(network.backbone, accelerator)
     encoder = make_encoder(network.backbone, runtime, accelerator=accelerator)
     progress.message(f"Features by runtime {encoder.runtime}.")
-    studies: list[LabelledStudy] = []
+    studies: dict[str, LabelledStudy] = {}
     for key, entry in entries.items():
         with entry.open() as study:
             # Labels that do not fit the images are refused before the long work.
@@ -199,7 +267,7 @@ def labelled_studies(
             scores = score_study(
                 network, embeddings, times=study.times(), frames_per_row=study.frames_per_row
             )
-        studies.append(_labelled_study(entry, scores, labelled))
+        studies[key] = _labelled_study(entry, scores, labelled)
     return studies
 
 
@@ -217,7 +285,8 @@ def _signatures(entries: Mapping[str, DatasetStudy], features: Path) -> Signatur
 def _labelled_study(entry: DatasetStudy, scores: Scores, labelled: LabelledFrames) -> LabelledStudy:
     if isinstance(entry, Entry):
         # Galar labels a study from end to end: a row's labels last up to the next row.
-        return LabelledStudy(scores, label_rows(scores, truth_events(entry.table(), Unit.FRAME)))
+        truth = label_rows(scores, truth_events(entry.table(), Unit.FRAME))
+        return LabelledStudy(scores, truth)
     present = np.zeros(scores.values.shape, dtype=np.bool_)
     known = np.zeros_like(present)
     _, rows, labels = np.intersect1d(

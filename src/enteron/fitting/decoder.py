@@ -36,7 +36,12 @@ from enteron.fitting.events import (
     sum_curves,
     within_budget,
 )
-from enteron.fitting.frames import LabelledStudy, complete_studies, fit_calibration
+from enteron.fitting.frames import (
+    LabelledStudy,
+    absent_weights,
+    fit_calibration,
+    real_outrank_drawn,
+)
 from enteron.labels import COLUMN, FINDINGS, LABELS, REGIONS
 from enteron.metrics.official import flatten, temporal_scores
 from enteron.options import Options
@@ -73,21 +78,25 @@ def fit_decoder(
 ) -> Calibration:
     """Calibration of frames, kappa, rules for findings, and the statistics of silence.
 
-    Studies with unknown labels take part in the calibration of frames only.
+    Rules of findings are fitted on studies that know them. Where real studies show a finding, drawn
+    ones do not take part; excerpts of recordings take part with the false alarms that the whole
+    recordings would have. Regions and silence need studies of which every label is known.
 
     Silence needs predictions for studies that the rules were not fitted on: they come from folds
     within `studies`. Temperature, biases, kappa and `low` are shared by the folds: some twenty
     numbers from a million rows.
     """
     options = FitOptions() if options is None else options
-    frames = fit_calibration(studies)
-    # Events need whole sequences of labels. Without any such study nothing is fitted about them.
-    studies = complete_studies(studies)
-    if not studies:
+    judging = real_outrank_drawn(studies)
+    frames = fit_calibration(judging)
+    # Regions need whole sequences of labels. Without any such study nothing is fitted of events.
+    complete = [index for index, study in enumerate(studies) if study.labels.is_complete]
+    if not complete:
         return frames
-    kappa = choose_kappa(studies, frames, priors, options.kappas)
+    kappa = choose_kappa([studies[i] for i in complete], frames, priors, options.kappas)
     calibration = _extended(frames, kappa=kappa, budget=options.budget)
-    columns = [finding_columns(study, calibration, priors, options) for study in studies]
+    weights = absent_weights(judging)
+    columns = [finding_columns(s, calibration, priors, options, weights) for s in judging]
     low, curves = _choose_low(columns, options.lows, priors)
     calibration = _extended(calibration, low=low)
 
@@ -102,19 +111,29 @@ def fit_decoder(
         return _extended(calibration, events=rules)
 
     fitted = with_rules(range(len(studies)))
-    folds = min(options.folds, len(studies))
+    folds = min(options.folds, len(complete))
     if folds < 2:
         return fitted
     held_out: list[tuple[LabelledStudy, Calibration]] = []
     for fold in range(folds):
-        fold_calibration = with_rules([i for i in range(len(studies)) if i % folds != fold])
-        held_out += [(study, fold_calibration) for study in studies[fold::folds]]
+        left_out = set(complete[fold::folds])
+        fold_calibration = with_rules([i for i in range(len(studies)) if i not in left_out])
+        held_out += [(studies[i], fold_calibration) for i in complete[fold::folds]]
     decoded = [decode(study.scores, TRANSIT, priors, rules) for study, rules in held_out]
     held_out_studies = [study for study, _ in held_out]
+    outranked = {
+        label
+        for label in FINDINGS
+        if not any(judging[i].labels.known[:, COLUMN[label]].any() for i in complete)
+    }
     return _extended(
         fitted,
         silence=fit_silence(held_out_studies, decoded),
-        reliability=held_out_reliability(held_out_studies, decoded),
+        reliability={
+            label: found
+            for label, found in held_out_reliability(held_out_studies, decoded).items()
+            if label not in outranked
+        },
     )
 
 
@@ -165,9 +184,16 @@ def mean_overlap(borders: NDArray[np.int64], truth: NDArray[np.bool_]) -> float:
 
 
 def finding_columns(
-    study: LabelledStudy, calibration: Calibration, priors: Priors, options: FitOptions
+    study: LabelledStudy,
+    calibration: Calibration,
+    priors: Priors,
+    options: FitOptions,
+    absent: NDArray[np.int64],
 ) -> Columns:
-    """The smoothed and gated scores of each finding, as the decoder sees them."""
+    """The smoothed and gated scores of each finding that the study knows, as the decoder sees them.
+
+    `absent` (17,): see `absent_weights`; they count in excerpts.
+    """
     decoder = Decoder(study.scores, TRANSIT, priors, calibration)
     regions = decoder.regions()[0]
     columns: Columns = {label: {} for label in FINDINGS}
@@ -176,13 +202,33 @@ def finding_columns(
         windows = {label: usual[label] if extra is None else extra for label in FINDINGS}
         smoothed = decoder.smooth(regions, windows)
         for label, window in windows.items():
+            known = study.labels.known[:, COLUMN[label]]
+            if not known.any():
+                continue
+            p, truth = smoothed[:, COLUMN[label]], study.truth[:, COLUMN[label]]
+            if not known.all():
+                p, truth = _known_stretches(p, truth, known, study.scores.axis.frames)
             columns[label][window] = FindingColumn(
-                np.ascontiguousarray(smoothed[:, COLUMN[label]]),
-                study.truth[:, COLUMN[label]],
+                np.ascontiguousarray(p),
+                truth,
                 study.scores.row_frames,
                 study.scores.shortening,
+                1.0 if study.recording_frames is None else float(absent[COLUMN[label]]),
             )
-    return columns
+    return {label: windows for label, windows in columns.items() if windows}
+
+
+def _known_stretches(
+    p: NDArray[np.float32],
+    truth: NDArray[np.bool_],
+    known: NDArray[np.bool_],
+    frames: NDArray[np.int64],
+) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+    """The known rows; where rows between them are left out, a row of score 0 keeps events apart."""
+    rows = np.flatnonzero(known)
+    step = int(np.diff(frames).min()) if frames.size > 1 else 1
+    breaks = np.flatnonzero((np.diff(rows) > 1) | (np.diff(frames[rows]) > step)) + 1
+    return np.insert(p[rows], breaks, 0.0), np.insert(truth[rows], breaks, False)
 
 
 def _choose_low(
@@ -195,7 +241,11 @@ def _choose_low(
         for label in FINDINGS:
             window = median_run_length(label, priors)
             shortest = _shortest(label, priors)
-            curves = [event_curve(study[label][window], low, shortest) for study in columns]
+            curves = [
+                event_curve(study[label][window], low, shortest)
+                for study in columns
+                if label in study
+            ]
             total += float(sum_curves(curves).f1.max())
         return total
 
@@ -225,18 +275,26 @@ def _event_rules(
     alarms: float,
     priors: Priors,
 ) -> dict[str, EventRule]:
+    windows_of = {label: study[label] for study in curves for label in study}
     total = {
-        label: {window: sum_curves([s[label][window] for s in curves]) for window in windows}
-        for label, windows in curves[0].items()
+        label: {
+            window: sum_curves([s[label][window] for s in curves if label in s])
+            for window in windows_of[label]
+        }
+        for label in FINDINGS
+        if label in windows_of
     }
     clinical = within_budget(total, alarms)
     rules: dict[str, EventRule] = {}
     for label in FINDINGS:
+        if label not in total:
+            rules[label] = UNSEEN
+            continue
         usual = median_run_length(label, priors)
         choice = clinical[label]
         window = usual if choice is None else choice.window
         rules[label] = _event_rule(
-            [study[label][window] for study in columns],
+            [study[label][window] for study in columns if label in study],
             total[label][usual],
             choice,
             usual,
@@ -263,14 +321,18 @@ def _event_rule(
     thresholds = [t for t in (threshold, within) if t is not None]
     lowest = min(thresholds) if thresholds else float(THRESHOLDS[int(curve.f1.argmax())])
     peaks, matches, study = peaks_and_matches(columns, lowest, low, shortest)
-    intercept, slope = fit_logistic(np.array([log_odds(peak) for peak in peaks]), matches)
+    alarm_weights = np.array([column.alarm_weight for column in columns])
+    weights = np.where(matches, 1.0, alarm_weights[study])
+    intercept, slope = fit_logistic(np.array([log_odds(peak) for peak in peaks]), matches, weights)
+    is_weighted = bool((alarm_weights != 1).any())
     return EventRule(
         threshold=threshold,
         clinical=within,
         window=window,
         intercept=intercept,
         slope=slope,
-        curve=_better_curve(peaks, matches, study),
+        # Other curves are compared by unweighted events.
+        curve=None if is_weighted else _better_curve(peaks, matches, study),
     )
 
 

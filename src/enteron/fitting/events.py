@@ -35,6 +35,7 @@ class FindingColumn:
     truth: NDArray[np.bool_]
     row_frames: float  # original frames per row
     row_scale: float = 1.0  # rows of a full-length study that a row stands for
+    alarm_weight: float = 1.0  # false alarms of the recording that one in these rows stands for
 
     def spans(self, threshold: float, low: float, shortest: int) -> Runs:
         """Events at a threshold, of at least `shortest` full-length rows."""
@@ -72,12 +73,15 @@ def event_curve(column: FindingColumn, low: float, shortest: int) -> EventCurve:
             break
         spans = column.spans(threshold, low, shortest)
         right, alarms = match_spans(spans, before, column.row_frames)
+        alarms *= column.alarm_weight
         counts[:, position] = (count_overlapped(true_spans, spans), right.sum(), alarms)
     return EventCurve(len(true_spans), *counts)
 
 
 def sum_curves(curves: Sequence[EventCurve]) -> EventCurve:
     """Counts over several studies."""
+    if not curves:
+        return EventCurve(0, *np.zeros((3, THRESHOLDS.size)))
     return EventCurve(
         sum(c.truths for c in curves),
         np.sum([c.found for c in curves], axis=0),
@@ -193,8 +197,10 @@ def _total_alarms(
 # From a score to a probability
 
 
-def fit_logistic(x: NDArray[np.floating], y: NDArray[np.bool_]) -> tuple[float, float]:
-    """Intercept and slope of log-odds(y) = intercept + slope * x.
+def fit_logistic(
+    x: NDArray[np.floating], y: NDArray[np.bool_], weights: NDArray[np.floating] | None = None
+) -> tuple[float, float]:
+    """Intercept and slope of log-odds(y) = intercept + slope * x; `weights` of observations.
 
     Half an observation of each outcome is added at the mean of x (Jeffreys), so that a label seen
     in every study is not certain; the slope has a Gaussian prior around 0 and is not negative.
@@ -202,7 +208,7 @@ def fit_logistic(x: NDArray[np.floating], y: NDArray[np.bool_]) -> tuple[float, 
     mean = float(np.mean(x)) if x.size else 0.0
     centred = np.concatenate([np.asarray(x, dtype=np.float64) - mean, [0.0, 0.0]])
     outcome = np.concatenate([np.asarray(y, dtype=np.float64), [0.0, 1.0]])
-    weight = np.concatenate([np.ones(len(x)), [0.5, 0.5]])
+    weight = np.concatenate([np.ones(len(x)) if weights is None else weights, [0.5, 0.5]])
     design = np.column_stack([np.ones(centred.size), centred])
     ridge = np.diag([0.0, 1 / SLOPE_DEVIATION**2])
     beta = np.zeros(2)

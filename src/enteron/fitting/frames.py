@@ -5,7 +5,7 @@ thousand.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
@@ -24,7 +24,7 @@ from enteron.calibration import (
     logit,
 )
 from enteron.errors import LabelError
-from enteron.labels import COLUMN, LABELS, LANDMARKS
+from enteron.labels import COLUMN, FINDINGS, LABELS, LANDMARKS
 from enteron.types import Annotation, FrameLabels, Scores
 
 LIMIT: Final = 14.0  # the histogram reaches from -14 to 14; `logit` ends at 13.8
@@ -56,6 +56,10 @@ class LabelledStudy:
     scores: Scores
     truth: NDArray[np.bool_]  # (rows, 17) labels that are present
     known: NDArray[np.bool_] | None = None  # (rows, 17); None: all labels of all rows
+    drawn: bool = False  # synthetic
+    recording_frames: int | None = None
+    """Frames of the whole recording, where the study holds excerpts of it: all lesions, but only
+    some of the frames without. None: the study is the recording."""
 
     def __post_init__(self) -> None:
         if self.truth.shape != self.scores.values.shape:
@@ -77,6 +81,47 @@ class LabelledStudy:
 def complete_studies(studies: Sequence[LabelledStudy]) -> list[LabelledStudy]:
     """Those of which every label of every row is known: only they have true events."""
     return [study for study in studies if study.labels.is_complete]
+
+
+MIN_REAL_STUDIES: Final = 2
+"""Real studies that must show a finding before drawn ones no longer speak for it."""
+
+
+def real_outrank_drawn(studies: Sequence[LabelledStudy]) -> list[LabelledStudy]:
+    """The same studies; drawn ones say nothing about findings that real ones show.
+
+    What a drawing of a lesion scores says little about a lesion.
+    """
+    real = [study for study in studies if not study.drawn]
+    outranked = [
+        COLUMN[finding]
+        for finding in FINDINGS
+        if sum(study.truth[:, COLUMN[finding]].any() for study in real) >= MIN_REAL_STUDIES
+    ]
+    if not outranked:
+        return list(studies)
+    return [_without(study, outranked) if study.drawn else study for study in studies]
+
+
+def _without(study: LabelledStudy, columns: Sequence[int]) -> LabelledStudy:
+    """The study, of which nothing is known in some columns."""
+    truth, known = study.truth.copy(), study.labels.known.copy()
+    truth[:, columns] = known[:, columns] = False
+    return replace(study, truth=truth, known=known)
+
+
+def absent_weights(studies: Sequence[LabelledStudy]) -> NDArray[np.int64]:
+    """(17,) frames of recordings that a frame of an excerpt stands for if it lacks a label.
+
+    An excerpt holds the lesions of its recording and few frames without them. Counted as they are,
+    they would make findings look common and false alarms rare.
+    """
+    excerpts = [study for study in studies if study.recording_frames is not None]
+    absent = np.zeros(len(LABELS), np.int64)
+    for study in excerpts:
+        absent += study.labels.absent.sum(axis=0)
+    recorded = sum(study.recording_frames or 0 for study in excerpts)
+    return np.maximum(np.rint(recorded / np.maximum(absent, 1)), 1).astype(np.int64)
 
 
 def require_studies(studies: Sequence[LabelledStudy]) -> None:
@@ -111,14 +156,18 @@ def fit_calibration(studies: Sequence[LabelledStudy]) -> Calibration:
 
 def _base_rates(studies: Sequence[LabelledStudy]) -> dict[str, float]:
     """Share of the rows that show a label, among those in which it is known."""
-    labels = FrameLabels.concatenate([study.labels for study in studies])
-    rates: dict[str, float] = {}
-    for column, label in enumerate(LABELS):
-        known = labels.known[:, column]
-        share = float(labels.present[known, column].mean()) if known.any() else 0.0
-        if 0 < share < 1:  # a label that is always or never present has no log-odds
-            rates[label] = share
-    return rates
+    weights = absent_weights(studies)
+    present = np.sum([study.labels.present_counts for study in studies], axis=0)
+    absent = np.sum(
+        [
+            study.labels.absent.sum(axis=0) * (1 if study.recording_frames is None else weights)
+            for study in studies
+        ],
+        axis=0,
+    )
+    shares = present / np.maximum(present + absent, 1)
+    # A label that is always or never present has no log-odds.
+    return {label: float(p) for label, p in zip(LABELS, shares, strict=True) if 0 < p < 1}
 
 
 def _with_thresholds(
@@ -127,37 +176,48 @@ def _with_thresholds(
     """The calibration with thresholds and reliability on the same studies."""
     by_label = {label: float(b) for label, b in zip(LABELS, bias, strict=True)}
     unthresholded = FrameCalibration(temperature=temperature, bias=by_label)
+    weights = absent_weights(studies)
     return FrameCalibration(
         temperature=temperature,
         bias=by_label,
         thresholds=fit_thresholds(studies, unthresholded),
-        before=reliability(_known_cells(s.scores.values, s.labels) for s in studies),
+        before=reliability(_known_cells(s, s.scores.values, weights) for s in studies),
         after=reliability(
-            _known_cells(calibrated(s.scores, unthresholded), s.labels) for s in studies
+            _known_cells(s, calibrated(s.scores, unthresholded), weights) for s in studies
         ),
     )
 
 
 def _known_cells(
-    values: NDArray[np.floating], labels: FrameLabels
-) -> tuple[NDArray[np.floating], NDArray[np.bool_]]:
-    """Scores and truth of what is known, row by row."""
-    return values[labels.known], labels.present[labels.known]
+    study: LabelledStudy, values: NDArray[np.floating], absent: NDArray[np.int64]
+) -> tuple[NDArray[np.floating], NDArray[np.bool_], NDArray[np.int64] | None]:
+    """Scores, truth and weights of what is known, row by row; None where all weights are 1."""
+    labels = study.labels
+    cells, truth = values[labels.known], labels.present[labels.known]
+    if study.recording_frames is None:
+        return cells, truth, None
+    weights = np.where(labels.present, 1, absent)
+    return cells, truth, weights[labels.known]
 
 
 def count_log_odds(studies: Sequence[LabelledStudy]) -> Counts:
     """(17, 2, bins): rows without and with each label, by log-odds in steps of 0.01.
 
-    Rows in which a label is unknown are not counted for it.
+    Rows in which a label is unknown are not counted for it; those of excerpts without it count for
+    the frames of the recording that they stand for.
     """
     labels = studies[0].truth.shape[1]
+    weights = absent_weights(studies)
     counts = np.zeros((labels, 2, BINS), dtype=np.int64)
     for study in studies:
         bins = ((logit(study.scores.values) + np.float32(LIMIT)) / np.float32(WIDTH)).astype(int)
         for column in range(labels):
             known = study.labels.known[:, column]
             cells = (bins[:, column] + BINS * study.truth[:, column])[known]
-            counts[column] += np.bincount(cells, minlength=2 * BINS).reshape(2, BINS)
+            counted = np.bincount(cells, minlength=2 * BINS).reshape(2, BINS)
+            if study.recording_frames is not None:
+                counted[0] *= weights[column]
+            counts[column] += counted
     return counts
 
 
@@ -254,13 +314,17 @@ def fit_thresholds(
     """
     # (17, 2, grid + 1): rows below the first threshold, between two, and at or above the last
     size = THRESHOLD_GRID.size + 1
+    weights = absent_weights(studies)
     counts = np.zeros((len(LABELS), 2, size), dtype=np.int64)
     for study in studies:
         p = calibrated(study.scores, calibration)
         for column in range(len(LABELS)):
             reached = _thresholds_reached(np.ascontiguousarray(p[:, column]))
             cells = (reached + size * study.truth[:, column])[study.labels.known[:, column]]
-            counts[column] += np.bincount(cells, minlength=2 * size).reshape(2, size)
+            counted = np.bincount(cells, minlength=2 * size).reshape(2, size)
+            if study.recording_frames is not None:
+                counted[0] *= weights[column]
+            counts[column] += counted
     first = np.arange(1, size)
     thresholds: dict[str, float | None] = {}
     for column, label in enumerate(LABELS):
@@ -291,14 +355,22 @@ def _thresholds_reached(p: NDArray[np.float32]) -> NDArray[np.int64]:
 
 
 def reliability(
-    pairs: Iterable[tuple[NDArray[np.floating], NDArray[np.bool_]]], bins: int = RELIABILITY_BINS
+    cells: Iterable[tuple[NDArray[np.floating], NDArray[np.bool_], NDArray[np.integer] | None]],
+    bins: int = RELIABILITY_BINS,
 ) -> Reliability:
-    """Scores beside truth in bins of equal width, all labels together; ECE weighs by count."""
+    """Scores beside truth in bins of equal width, all labels together; ECE weighs by count.
+
+    Each of `cells` has scores, truth and, where they do not all count 1, the counts.
+    """
     count, score, positives = (np.zeros(bins) for _ in range(3))
-    for p, truth in pairs:
+    for p, truth, weights in cells:
         position = np.minimum((p.ravel() * bins).astype(np.int64), bins - 1)
-        count += np.bincount(position, minlength=bins)
-        score += np.bincount(position, weights=p.ravel(), minlength=bins)
+        if weights is None:
+            count += np.bincount(position, minlength=bins)
+            score += np.bincount(position, weights=p.ravel(), minlength=bins)
+        else:
+            count += np.bincount(position, weights=weights, minlength=bins)
+            score += np.bincount(position, weights=p.ravel() * weights, minlength=bins)
         positives += np.bincount(position, weights=truth.ravel(), minlength=bins)
     divisor = np.maximum(count, 1)
     edges = np.linspace(0, 1, bins + 1)

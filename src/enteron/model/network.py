@@ -320,7 +320,7 @@ class Network(nn.Module):
     def classify(self, windows: torch.Tensor) -> Outputs:
         """Everything after the backbone, for windows of embeddings (n, frames, width)."""
         temporal = temporal_features(self.differencing(windows[..., :FEATURES]))
-        return self._outputs(temporal, windows[:, -1, FEATURES:])
+        return self._outputs(temporal, windows[..., FEATURES:])
 
     def classify_study(self, features: torch.Tensor, rows: torch.Tensor) -> Outputs:
         """The same as `classify(features[rows])`, but work per frame is done once per frame.
@@ -329,18 +329,20 @@ class Network(nn.Module):
         """
         if isinstance(self.differencing, LocalDifferencing):
             last_two = self.differencing.over_study(features[:, :FEATURES], rows)
-            return self._outputs(temporal_features(last_two), features[rows[:, -1], FEATURES:])
+            return self._outputs(temporal_features(last_two), features[:, FEATURES:][rows])
         return self.classify(features[rows])
 
     def _outputs(self, temporal: TemporalFeatures, evidence: torch.Tensor) -> Outputs:
-        """`evidence` (n, 9) of each clip's last frame; (n, 0) without local evidence."""
+        """`evidence` (n, frames, 9) of each clip; (n, frames, 0) without local evidence."""
         logits = self.head(temporal)
         if self.prototypes is not None:
             logits = logits + self.prototypes(temporal.current)
         if self.evidence is not None:
             if self.options.findings == "evidence":
                 logits = functional.pad(logits[:, : len(ANATOMY)], (0, len(FINDINGS)))
-            logits = logits + self.evidence(evidence)
+                logits = logits + self.evidence(evidence.mean(dim=1))
+            else:
+                logits = logits + self.evidence(evidence[:, -1])
         contrastive = None if self.contrast is None else self.contrast(temporal.current)
         return Outputs(logits, contrastive)
 

@@ -132,9 +132,9 @@ class ModelOptions(Options):
 
     findings: Literal["head", "evidence"] = "head"
     """Where the logits of findings come from: the head, with local evidence added where there is
-    any; or local evidence alone, so that the head learns anatomy only. The second is for data whose
-    regions and lesions come from different sources (drawings and real frames): a shared head learns
-    to tell the sources apart."""
+    any; or local evidence alone, its mean over the clip, so that the head learns anatomy only. The
+    second is for data whose regions and lesions come from different sources (drawings and real
+    frames): a shared head learns to tell the sources apart."""
 
     border: Border = "kept"
     """What becomes of the black border and its text: see `Preprocessing.border`."""

@@ -23,6 +23,7 @@ from enteron.inference.pictures import prepare_frame, study_fields
 from enteron.labels import COLUMN, FINDINGS
 from enteron.model.options import FEATURES
 from enteron.model.patches import CHANNELS, GRID, LocalEvidence
+from enteron.model.preprocessing import window_rows
 from enteron.study.study import Study
 from enteron.training.options import PatchOptions
 from enteron.training.plan import TrainingPlan
@@ -339,6 +340,29 @@ def evidence_of(
             some = torch.from_numpy(maps[rows[start : start + batch]]).float()
             evidence[start : start + batch] = layer(some).numpy()
     return evidence
+
+
+def mean_over_clips(
+    evidence: NDArray[np.float32],
+    samples: PatchSamples,
+    studies: Sequence[StudySamples],
+    frames: int,
+    step: int,
+) -> NDArray[np.float32]:
+    """(n, 9) mean evidence over the clip of every sample, as the network takes it.
+
+    Frames of a clip that are no samples themselves are left out of the mean. `samples.study` counts
+    in `studies`.
+    """
+    means = np.empty_like(evidence)
+    for index in np.unique(samples.study):
+        rows = np.flatnonzero(samples.study == index)
+        stored = studies[index].stored
+        places = np.searchsorted(stored, samples.frame[rows])
+        by_place = np.full((len(stored), evidence.shape[1]), np.nan, np.float32)
+        by_place[places] = evidence[rows]
+        means[rows] = np.nanmean(by_place[window_rows(len(stored), step, frames)[places]], axis=1)
+    return means
 
 
 def fold_of_studies(samples: PatchSamples, folds: int) -> NDArray[np.int64]:

@@ -53,6 +53,7 @@ from enteron.training.patches import (
     evidence_scales,
     fit_local_evidence,
     left_out_evidence,
+    mean_over_clips,
     patch_samples,
     teaching_rows,
     teaching_studies,
@@ -177,12 +178,13 @@ def _fit_scales(
     steps = options.patches.steps * options.patches.folds
     with progress.task("Leaving studies out", steps, "steps") as advance:
         evidence = left_out_evidence(samples, options.patches, seed=options.seed, advance=advance)
+    studies, model = teaching_studies(plan), options.model
+    evidence = mean_over_clips(evidence, samples, studies, model.frames, model.neighbour_step)
     scales, biases = evidence_scales(evidence, samples)
     term.scale.copy_(torch.from_numpy(scales))
     term.bias.copy_(torch.from_numpy(biases))
     folder = plan.request.out / TRAINING / LEFT_OUT
     make_folder(folder)
-    studies = teaching_studies(plan)
     for index in np.unique(samples.study):
         rows = np.flatnonzero(samples.study == index)
         probabilities = expit(scales * evidence[rows] + biases)
