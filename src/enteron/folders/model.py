@@ -75,7 +75,7 @@ class ModelRecord(Options):
     backbone_hash: Sha256
     """Hash of the encoder's weights, which stored embeddings refer to."""
     preprocessing_hash: Sha256
-    """Hash of the preprocessing, which stored embeddings refer to."""
+    """Hash of the preprocessing."""
     weights_hash: Sha256
     """SHA-256 of `model.safetensors`."""
     split_hash: str | None = Field(default=None, pattern="^[0-9a-f]{16,64}$")

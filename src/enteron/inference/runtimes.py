@@ -96,16 +96,14 @@ def trial_images(preprocessing: Preprocessing, count: int = STORED_IMAGES) -> Im
     They are synthetic frames of all five regions; `benchmarks/trial_pictures.py` drew them once.
     """
     import cv2
-    import torch
 
     mosaic = cv2.imdecode(np.fromfile(TRIAL_FILE, np.uint8), cv2.IMREAD_COLOR_RGB)
     assert mosaic is not None
     size = STORED_SIZE
     tiles = mosaic.reshape(-1, size, mosaic.shape[1] // size, size, 3).swapaxes(1, 2)
-    pictures = tiles.reshape(STORED_IMAGES, size, size, 3).transpose(0, 3, 1, 2)
+    pictures = tiles.reshape(STORED_IMAGES, size, size, 3)
     spread = np.arange(count) * STORED_IMAGES // count  # over all regions
-    images = preprocessing.resize_and_crop(torch.from_numpy(pictures[spread]))
-    return np.ascontiguousarray(images.numpy())
+    return np.stack([preprocessing.resize_and_crop(picture) for picture in pictures[spread]])
 
 
 # ---- building an encoder
