@@ -57,4 +57,4 @@ def _clip(files: list[Path], t: int, network: Network) -> torch.Tensor:
 def _image(file: Path, preprocessing: Preprocessing) -> torch.Tensor:
     """One file, read by Pillow and preprocessed for the backbone: (3, size, size)."""
     picture = np.array(Image.open(file).convert("RGB"))  # (height, width, 3)
-    return preprocessing.apply(torch.from_numpy(picture).permute(2, 0, 1)[None])[0]
+    return preprocessing.apply(picture)

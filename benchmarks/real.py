@@ -135,7 +135,7 @@ def load_frames(data: Path, out: Path, protocol: Mapping, border: Border = "kept
             f"the protocol's video {missing[0]} is not in '{data.name}'", "give all 33 videos"
         )
     backbone = start_network(ModelOptions(backbone="lite", border=border)).backbone.eval()
-    key = f"{backbone.hash()[:8]}-{backbone.spec.preprocessing.hash()[:8]}"
+    key = f"{backbone.hash()[:8]}-{backbone.spec.preprocessing.images_hash()[:8]}"
     encoder: MapEncoder | None = None
     maps, features, numbers, labels, cells, study = [], [], [], [], [], []
     for place, video in enumerate(videos):

@@ -77,9 +77,8 @@ def real_images(preprocessing: Preprocessing, root: Path, count: int) -> ImageBa
         with studies[place].open() as study:
             picture = study.frame(int(study.numbers[len(study) // 2])).image
         assert picture is not None
-        channels = torch.from_numpy(np.ascontiguousarray(picture.transpose(2, 0, 1)))
-        images.append(preprocessing.resize_and_crop(channels[None]))
-    return np.ascontiguousarray(torch.cat(images).numpy())
+        images.append(preprocessing.resize_and_crop(picture))
+    return np.stack(images)
 
 
 def _backbone(name: str) -> Backbone:
@@ -146,10 +145,8 @@ def sharing(backbone: Backbone, images: ImageBatch, threads: int, rounds: int) -
     png = encode_png(_picture())
     preprocessing = backbone.spec.preprocessing
 
-    def decode(_: int) -> torch.Tensor:
-        return preprocessing.resize_and_crop(
-            torch.from_numpy(decode_picture(png)).permute(2, 0, 1)[None]
-        )
+    def decode(_: int) -> ImageBatch:
+        return preprocessing.resize_and_crop(decode_picture(png))
 
     clock: dict[str, list[float]] = {name: [] for name in ways}
     processor: dict[str, list[float]] = {name: [] for name in ways}

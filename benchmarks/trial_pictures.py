@@ -10,7 +10,6 @@ import io
 from collections.abc import Sequence
 
 import numpy as np
-import torch
 from PIL import Image
 
 from enteron.inference import runtimes
@@ -47,9 +46,7 @@ def phantom_images(preprocessing: Preprocessing, regions: Sequence[str]) -> Imag
     for row, region in enumerate(regions):
         labels[row, COLUMN[region]] = True
     film = Film(labels, "olympus", SEED, SPACING * np.arange(len(regions)), stalls=0)
-    pictures = np.stack([film.frame(row) for row in range(len(regions))]).transpose(0, 3, 1, 2)
-    images = preprocessing.resize_and_crop(torch.from_numpy(pictures))
-    return np.ascontiguousarray(images.numpy())
+    return np.stack([preprocessing.resize_and_crop(film.frame(row)) for row in range(len(regions))])
 
 
 def mosaic_file(images: ImageBatch) -> bytes:

@@ -29,8 +29,9 @@ from enteron.folders.model import (
     CALIBRATION,
     calibration_hash,
     decoding_priors,
+    default_model,
     load_calibration,
-    load_model,
+    open_model,
     read_record,
 )
 from enteron.folders.reading import (
@@ -75,11 +76,9 @@ from enteron.study.naming import default_id, own_name
 from enteron.types import Annotation, Scores
 
 if TYPE_CHECKING:
-    from enteron.folders.model import ModelRecord
     from enteron.inference.embed import Embeddings, StudyEmbedding
     from enteron.inference.encoder import Encoder, ImageBatch
     from enteron.inference.score import ProbeEffect
-    from enteron.model.network import Network
     from enteron.model.preprocessing import Preprocessing
 
 _TRIAL_FRAMES = 4  # frames of the study on which runtimes are compared
@@ -90,7 +89,16 @@ _STAGE_FILES: dict[State, tuple[str, ...]] = {
     "illustrated": (f"{PICTURES}/{INDEX}",),
     "finished": (REPORT,),
 }
-_PACKAGES = ("enteron", "torch", "numpy", "scipy", "polars", "opencv-python-headless", "av")
+_PACKAGES = (
+    "enteron",
+    "onnxruntime",
+    "torch",
+    "numpy",
+    "scipy",
+    "polars",
+    "opencv-python-headless",
+    "av",
+)
 
 PresetName = Literal["paper", "gap-merge", "transit", "challenge", "clinical"]
 
@@ -130,7 +138,7 @@ class ReadOptions(Options):
 def read(
     study: Path | str | Study,
     *,
-    model: Path | str,
+    model: Path | str | None = None,
     out: Path | str | None = None,
     options: ReadOptions | None = None,
     preset: PresetName | None = None,
@@ -140,9 +148,10 @@ def read(
 ) -> Reading:
     """Read one study (a folder of frames, or a video) with a model folder.
 
-    Files go to `out`, or to `<id>-reading` in the current folder. A killed reading resumes when
-    it is called again. `preset` is short for `ReadOptions(preset=...)`. Without `study_id` the id
-    is derived from the content of the study, unless its name is an id of a known dataset.
+    Without `model` the one in the package is used. Files go to `out`, or to `<id>-reading` in the
+    current folder. A killed reading resumes when it is called again. `preset` is short for
+    `ReadOptions(preset=...)`. Without `study_id` the id is derived from the content of the study,
+    unless its name is an id of a known dataset.
     """
     reader = Reader(model, _read_options(options, preset))
     if not isinstance(study, Study):
@@ -155,7 +164,7 @@ def read(
 def read_all(
     root: Path | str,
     *,
-    model: Path | str,
+    model: Path | str | None = None,
     out: Path | str | None = None,
     options: ReadOptions | None = None,
     preset: PresetName | None = None,
@@ -164,9 +173,9 @@ def read_all(
 ) -> list[Reading]:
     """Read every study under a root, one folder each, and write a submission of all of them.
 
-    A study that cannot be read does not stop the others: `StudiesNotReadError` is raised at the
-    end, holds the readings of the others, and no submission is written. `keep_names` makes ids of
-    the names of folders and files.
+    Without `model` the one in the package is used. A study that cannot be read does not stop the
+    others: `StudiesNotReadError` is raised at the end, holds the readings of the others, and no
+    submission is written. `keep_names` makes ids of the names of folders and files.
     """
     progress = progress or SilentProgress()
     found = studies_under(Path(root), keep_names=keep_names)
@@ -240,10 +249,11 @@ def _read_options(options: ReadOptions | None, preset: PresetName | None) -> Rea
 
 
 class Reader:
-    """A loaded model that reads one study after the other."""
+    """A loaded model that reads one study after the other; without a folder, the package's."""
 
-    def __init__(self, model: Path | str, options: ReadOptions | None = None) -> None:
-        model = Path(model)
+    def __init__(self, model: Path | str | None = None, options: ReadOptions | None = None) -> None:
+        self.is_default = model is None
+        model = default_model() if model is None else Path(model)
         self.options = ReadOptions() if options is None else options
         given = self.options.decoding
         self.decoding: DecodeOptions = preset(self.options.preset) if given is None else given
@@ -254,9 +264,8 @@ class Reader:
         self.priors = decoding_priors(self.calibration or Calibration(), model)
         # Refuse a preset that was never fitted now, not after hours of encoding.
         require_fitted(self.decoding, self.calibration or Calibration())
-        loaded = load_model(model)
-        self.network: Network = loaded[0]
-        self.record: ModelRecord = loaded[1]
+        self.model = open_model(model)
+        self.record = self.model.record
         self.runtime_reason = ""  # why the runtime was chosen
         self._encoders: dict[str, Encoder] = {}
 
@@ -280,7 +289,7 @@ class Reader:
         """The encoder that the options ask for; a resumed run keeps the runtime it started with."""
         from enteron.inference.runtimes import choose, default_runtime, make_encoder
 
-        backbone = self.network.backbone
+        backbone = self.model.backbone
         accelerator = self.options.accelerator
         runtime = self.options.runtime or default_runtime(backbone, accelerator)
         if runtime == "auto" and "auto" not in self._encoders and earlier_runtime is not None:
@@ -369,7 +378,7 @@ class _ReadingRun:
         flips = self.reader.options.tta
         with self.progress.task("Scoring", len(self.study)) as advance:
             scores = score_study(
-                self.reader.network,
+                self.reader.model.head,
                 embeddings,
                 flips=flips,
                 times=self.study.times(),
@@ -377,7 +386,7 @@ class _ReadingRun:
                 advance=advance,
             )
         write_scores(self.folder / SCORES, scores, self._identity(scores))
-        self.effect = probe_effect(self.reader.network, embeddings, scores, flips=flips)
+        self.effect = probe_effect(self.reader.model.head, embeddings, scores, flips=flips)
         return scores
 
     def _decode(self, scores: Scores) -> list[DecodedEvent]:
@@ -469,6 +478,9 @@ class _ReadingRun:
             ),
             redundant=self._redundant(),
             model=ModelFacts(
+                name=reader.record.name,
+                default=reader.is_default,
+                sources=reader.record.sources,
                 backbone=reader.record.backbone.name,
                 hash=reader.record.weights_hash[:16],
                 trained_on=reader.record.training,

@@ -9,10 +9,11 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from enteron.errors import EnteronError, LabelError, UnitError, nearest, shorten
 from enteron.labels import COLOURS, COLUMN, LABELS
@@ -36,6 +37,25 @@ class StudyFingerprint(Options):
         """Whether both are of the same study, by its id or by its pictures."""
         same_pictures = self.pictures is not None and self.pictures == other.pictures
         return self.id == other.id or same_pictures
+
+
+DataKind = Literal["drawings", "real frames", "drawings and real frames"]
+
+
+class TrainingSource(Options):
+    """One of the datasets that trained a model."""
+
+    title: str = Field(max_length=200)
+    """What the data are, such as "Kvasir-Capsule"; never a path or a folder's name."""
+
+    kind: DataKind
+    """Whether the pictures were drawn by `enteron phantom` or taken by a capsule."""
+
+    studies: int = Field(ge=0)
+    """Studies that trained."""
+
+    frames: int = Field(ge=0)
+    """Frames that trained."""
 
 
 def study_id_hash(study: str) -> str:

@@ -11,7 +11,6 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
-import torch
 
 from enteron.errors import EnteronError, ModelError, StudyError
 from enteron.inference.embed import PLAIN, EmbedOptions, EmbedTimes, embed_study
@@ -34,8 +33,7 @@ def expected(study):
     """Features of every frame, plain and mirrored, one at a time, without the code under test."""
     features = []
     for frame in study:
-        image = torch.from_numpy(frame.image).permute(2, 0, 1)[None]
-        batch = StubEncoder.preprocessing.resize_and_crop(image).numpy()
+        batch = StubEncoder.preprocessing.resize_and_crop(frame.image)[None]
         features.append(np.stack([stub_features(batch)[0], stub_features(batch[..., ::-1])[0]]))
     return np.stack(features)
 

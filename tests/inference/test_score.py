@@ -115,10 +115,8 @@ def test_from_pictures_to_scores_as_the_paper_reads_them(tmp_path, precision):
     encoder = make_encoder(net.backbone, "exact", threads=2)
     options = EmbedOptions(chunk=3, precision=precision)
     scores = score_study(net, embed_study(study, encoder, tmp_path / "s.npy", options))
-    images = [
-        torch.from_numpy(f.image).permute(2, 0, 1)[None] for f in study if f.image is not None
-    ]
-    prepared = [net.backbone.spec.preprocessing.apply(image)[0] for image in images]
+    preprocessing = net.backbone.spec.preprocessing
+    prepared = [preprocessing.apply(f.image) for f in study if f.image is not None]
     tolerance = 1e-4 if precision == "float32" else 5e-3
     with torch.inference_mode():
         for row in range(7):

@@ -15,6 +15,7 @@ from enteron.cli import (
     demo,
     evaluate,
     export,
+    pack,
     phantom,
     priors,
     read,
@@ -39,6 +40,7 @@ app.command()(demo.demo)
 app.command()(phantom.phantom)
 app.command()(check.check)
 app.command()(train.train)
+app.command()(pack.pack)
 app.command()(calibrate.calibrate)
 app.command()(read.read)
 app.command()(decode.decode)

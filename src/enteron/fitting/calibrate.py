@@ -26,9 +26,9 @@ from enteron.folders.model import (
     SPLIT,
     TRAINING,
     ModelRecord,
-    load_model,
     model_priors,
     model_split,
+    open_model,
     read_record,
     save_calibration,
 )
@@ -249,9 +249,9 @@ def labelled_studies(
     from enteron.inference.store import SUFFIX
 
     progress = SilentProgress() if progress is None else progress
-    network, _ = load_model(model)
-    runtime = runtime or default_runtime(network.backbone, accelerator)
-    encoder = make_encoder(network.backbone, runtime, accelerator=accelerator)
+    loaded = open_model(model)
+    runtime = runtime or default_runtime(loaded.backbone, accelerator)
+    encoder = make_encoder(loaded.backbone, runtime, accelerator=accelerator)
     progress.message(f"Features by runtime {encoder.runtime}.")
     studies: dict[str, LabelledStudy] = {}
     for key, entry in entries.items():
@@ -265,7 +265,7 @@ def labelled_studies(
                     study, encoder, path, EmbedOptions(), advance, extra_views=True
                 )
             scores = score_study(
-                network, embeddings, times=study.times(), frames_per_row=study.frames_per_row
+                loaded.head, embeddings, times=study.times(), frames_per_row=study.frames_per_row
             )
         studies[key] = _labelled_study(entry, scores, labelled)
     return studies

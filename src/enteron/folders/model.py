@@ -2,27 +2,35 @@
 
 model.json          what the tensors mean and where they come from   ModelRecord
 model.safetensors   the tensors                                      enteron.model.weights
+encoder.onnx        what they compute, in a packed folder: neither   enteron.inference.graph_model
+head.onnx             graph has weights of its own
 card.md             the same for people                              enteron.folders.model_card
 split.json          which studies trained, validated, were put aside enteron.datasets.splits
 calibration.json    what scores mean, fitted on other studies        enteron.calibration
 priors.json         the priors that the calibration was fitted with  enteron.priors
 
-The files name each other by hashes. `model.json` holds those of the weights and of the split,
+The files name each other by hashes. `model.json` holds those of weights, graphs and split,
 `calibration.json` those of the model, its split and the priors. A file from another folder is
 refused wherever it would be used.
 """
 
 import hashlib
+import os
+from dataclasses import dataclass
 from importlib.metadata import version
+from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from pydantic import Field
 
 from enteron.calibration import Calibration, Count
 from enteron.errors import ConfigError, ModelError, shown
 from enteron.files import (
+    RECORD_LIMIT,
+    WEIGHTS_LIMIT,
     json_text,
+    read_bytes,
     read_json_object,
     write_bytes,
     write_json,
@@ -31,12 +39,17 @@ from enteron.files import (
 from enteron.folders.model_card import Card, card_text
 from enteron.labels import LABELS
 from enteron.model.options import VIT_SIZE, BackboneSpec, ModelOptions
+from enteron.model.requirements import INSTALL_TORCH, require_torch, torch_installed
+from enteron.model.tensor_table import read_table
 from enteron.options import Options, Sha256, make_options
 from enteron.priors import Priors, load_priors, priors_hash
-from enteron.types import StudyFingerprint
+from enteron.types import StudyFingerprint, TrainingSource
 
 if TYPE_CHECKING:
     from enteron.datasets.splits import Split
+    from enteron.inference.graph_model import GraphBackbone
+    from enteron.inference.score import Head
+    from enteron.model.backbones import Backbone
     from enteron.model.network import Network
 
 WEIGHTS = "model.safetensors"
@@ -61,6 +74,9 @@ _CALIBRATE_AGAIN = "run `enteron calibrate` again on this model"
 # ---- model.json and the weights
 
 
+GraphName = Literal["encoder.onnx", "head.onnx"]
+
+
 class ModelRecord(Options):
     """`model.json`: what the tensors mean and where they come from."""
 
@@ -75,13 +91,21 @@ class ModelRecord(Options):
     backbone_hash: Sha256
     """Hash of the encoder's weights, which stored embeddings refer to."""
     preprocessing_hash: Sha256
-    """Hash of the preprocessing, which stored embeddings refer to."""
+    """Hash of the preprocessing."""
     weights_hash: Sha256
     """SHA-256 of `model.safetensors`."""
     split_hash: str | None = Field(default=None, pattern="^[0-9a-f]{16,64}$")
     """Of the split into training, validation and test studies; none when nothing was split."""
     training_studies: tuple[StudyFingerprint, ...] | None = Field(default=None, max_length=100_000)
     """Fingerprints of the studies that trained it, sorted; None in folders of versions before."""
+    name: str | None = Field(default=None, min_length=1, max_length=60)
+    """What pages and terminals call the model; most have no name."""
+    precision: Literal["single", "half"] = "single"
+    """How tensors are stored; half: those of two and more dimensions in 16 bits."""
+    graphs: dict[GraphName, Sha256] | None = None
+    """SHA-256 of the graphs, with which a packed folder is read without torch."""
+    sources: tuple[TrainingSource, ...] = Field(default=(), max_length=100)
+    """The datasets that trained it, and whether they are drawings; empty in folders before."""
     training: dict[str, Any] = Field(default_factory=dict)
     """Summary of the training in a few short values: counts and devices, never names of studies."""
     frames_by_label: dict[str, Count] = Field(default_factory=dict)
@@ -104,6 +128,7 @@ def save_model(
     *,
     split_hash: str | None = None,
     training_studies: tuple[StudyFingerprint, ...] = (),
+    sources: tuple[TrainingSource, ...] = (),
     training: dict[str, Any] | None = None,
     frames_by_label: dict[str, int] | None = None,
     results: dict[str, float] | None = None,
@@ -124,6 +149,7 @@ def save_model(
         split_hash=split_hash,
         # Sorted: their order must not tell which hash is which study's.
         training_studies=tuple(sorted(training_studies, key=lambda study: study.id)),
+        sources=sources,
         training=training or {},
         frames_by_label=frames_by_label or {},
         results=results or {},
@@ -137,13 +163,22 @@ def save_model(
             "give a path that you may write to",
         ) from error
     write_bytes(folder / WEIGHTS, content)
-    write_text(folder / CARD, card_text(_card(record)))
-    write_json(folder / RECORD, record.model_dump(mode="json"), indent=2)
+    write_record(folder, record)
     return record
 
 
+def write_record(folder: Path, record: ModelRecord) -> None:
+    """Write `model.json`, after the card that says the same for people."""
+    write_text(folder / CARD, card_text(_card(record)))
+    write_json(folder / RECORD, record.model_dump(mode="json"), indent=2)
+
+
 def load_model(folder: Path) -> "tuple[Network, ModelRecord]":
-    """Load the network, in evaluation mode, and its record; mismatches are refused by name."""
+    """Load the network, in evaluation mode, and its record; mismatches are refused by name.
+
+    It needs torch. `open_model` takes what a folder offers.
+    """
+    require_torch(f"the network in '{folder.name}'")
     import torch
 
     from enteron.model.network import Network, empty_backbone
@@ -160,8 +195,96 @@ def load_model(folder: Path) -> "tuple[Network, ModelRecord]":
         )
     with path.open("rb") as file:
         if hashlib.file_digest(file, "sha256").hexdigest() != record.weights_hash:
-            raise ModelError(f"'{WEIGHTS}' is not the file that '{RECORD}' describes", _TRAIN_AGAIN)
+            raise _other_file(WEIGHTS)
     return network.eval(), record
+
+
+def _other_file(name: str) -> ModelError:
+    return ModelError(f"'{name}' is not the file that '{RECORD}' describes", _TRAIN_AGAIN)
+
+
+@dataclass(frozen=True, eq=False)
+class LoadedModel:
+    """A model ready to read studies: a network of torch's, or the graphs of a packed folder."""
+
+    record: ModelRecord
+    backbone: "Backbone | GraphBackbone"
+    head: "Head"
+
+
+def open_model(folder: Path) -> LoadedModel:
+    """Open a model folder to read with: by its graphs if it is packed, else with torch.
+
+    A packed folder is read by its graphs whether or not torch is installed, so that the result
+    does not depend on it.
+    """
+    record = read_record(folder)
+    if record.graphs is None:
+        if not torch_installed():
+            raise ModelError(
+                f"'{folder.name}' is not packed: reading with it needs torch, which is not "
+                "installed",
+                f"{INSTALL_TORCH}, or pack it with `enteron pack` where torch is installed",
+            )
+        network, record = load_model(folder)
+        return LoadedModel(record, network.backbone, network)
+    from enteron.inference.graph_model import (
+        ENCODER_GRAPH,
+        HEAD_GRAPH,
+        GraphBackbone,
+        GraphHead,
+        StoredGraph,
+    )
+    from enteron.inference.runtimes import usable_threads
+
+    weights = _hashed_file(folder / WEIGHTS, WEIGHTS_LIMIT, record.weights_hash)
+    table = read_table(folder / WEIGHTS)
+
+    def graph(name: GraphName) -> StoredGraph:
+        assert record.graphs is not None
+        content = _hashed_file(folder / name, RECORD_LIMIT, record.graphs[name])
+        return StoredGraph.of(name, content, weights, table)
+
+    backbone = GraphBackbone(
+        record.backbone,
+        record.backbone_hash,
+        graph(ENCODER_GRAPH),
+        lambda: load_model(folder)[0].backbone,
+    )
+    width = record.backbone.width
+    head = GraphHead(record.options, width, graph(HEAD_GRAPH), usable_threads(None))
+    return LoadedModel(record, backbone, head)
+
+
+def _hashed_file(path: Path, limit: int, expected: str) -> bytes:
+    """The content of a file whose hash `model.json` holds; another content is refused."""
+    if not path.is_file():
+        raise ModelError(f"'{path.name}' is missing", "copy it into the folder")
+    content = read_bytes(path, limit, _TRAIN_AGAIN, source=f"'{path.name}'", error=ModelError)
+    if hashlib.sha256(content).hexdigest() != expected:
+        raise _other_file(path.name)
+    return content
+
+
+DEFAULT_MODEL = "ENTERON_MODEL"
+"""Environment variable: a model folder in the place of the one in the package."""
+
+
+def default_model() -> Path:
+    """The model folder that is used where none is given: the one in the package.
+
+    The environment variable `ENTERON_MODEL` names another one for this machine.
+    """
+    chosen = os.environ.get(DEFAULT_MODEL)
+    if chosen:
+        return Path(chosen)
+    folder = Path(str(files("enteron.model") / "box"))
+    if not (folder / RECORD).is_file():
+        raise ModelError(
+            "this installation of enteron has no model of its own",
+            "give a model folder with --model, in Python with model=",
+        )
+    return folder
 
 
 def read_record(folder: Path) -> ModelRecord:
@@ -192,6 +315,8 @@ def read_record(folder: Path) -> ModelRecord:
                 f"'{RECORD}' contradicts itself: {field} is both {one!r} and {other!r}",
                 _TRAIN_AGAIN,
             )
+    if record.graphs is not None and set(record.graphs) != set(get_args(GraphName)):
+        raise ModelError(f"'{RECORD}' names one graph of two", _TRAIN_AGAIN)
     size = record.backbone.preprocessing.size
     if record.backbone.name != "lite" and size != VIT_SIZE:
         raise ModelError(

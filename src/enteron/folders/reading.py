@@ -45,7 +45,7 @@ from enteron.inference.store import open_embeddings
 from enteron.labels import LABELS, REGIONS
 from enteron.study.content import StudyContent, read_content, sampled_hash
 from enteron.study.study import Study
-from enteron.types import Annotation, Event, FrameAxis, Gap, Scores, Unit, gaps_of
+from enteron.types import Annotation, Event, FrameAxis, Gap, Scores, TrainingSource, Unit, gaps_of
 
 if TYPE_CHECKING:
     import polars as pl
@@ -100,6 +100,9 @@ class Redundant(_Facts):
 class ModelFacts(_Facts):
     """The model that scored the frames."""
 
+    name: str | None = None
+    default: bool = False  # whether it was taken because no model was named
+    sources: tuple[TrainingSource, ...] = ()  # the datasets that trained it
     backbone: str | None = None
     hash: str | None = None  # first 16 digits of the hash of its weights, or of its calibration
     trained_on: dict[str, JsonValue] = Field(default_factory=dict)

@@ -3,15 +3,17 @@
 from typing import Literal
 
 from enteron.errors import EnteronError
+from enteron.model.requirements import require_torch, torch_installed
 
 Accelerator = Literal["auto", "cpu", "cuda"]
-"""`auto`: a CUDA card if torch sees one, else the CPU."""
+"""`auto`: a CUDA card if torch is installed and sees one, else the CPU."""
 
 
 def uses_cuda(accelerator: Accelerator) -> bool:
     """Whether to compute on a CUDA card; refused if one is asked for and there is none."""
-    if accelerator == "cpu":
+    if accelerator == "cpu" or (accelerator == "auto" and not torch_installed()):
         return False
+    require_torch("a CUDA card")
     import torch
 
     if torch.cuda.is_available():

@@ -179,7 +179,7 @@ def _store_key(
     structure.update(stamps[:, 0].astype("<i8").tobytes())
     return StoreKey(
         backbone=encoder.backbone_hash,
-        preprocessing=encoder.preprocessing.hash(),
+        preprocessing=encoder.preprocessing.images_hash(),
         runtime=encoder.runtime,
         views=tuple(view.name for view in views),
         precision=options.precision,

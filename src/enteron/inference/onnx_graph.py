@@ -23,7 +23,7 @@ OPSET = 20
 # ---- export
 
 
-class _NormalisingBackbone(nn.Module):
+class NormalisingBackbone(nn.Module):
     """A backbone that takes uint8 images."""
 
     def __init__(self, backbone: Backbone) -> None:
@@ -53,7 +53,7 @@ def export_graph(backbone: Backbone) -> bytes:
     The batch size is fixed at 1. Images run side by side on the cores and are never batched, so
     no embedding can depend on the other images.
     """
-    return _export(_NormalisingBackbone(backbone), backbone, [GRAPH_OUTPUT])
+    return _export(NormalisingBackbone(backbone), backbone, [GRAPH_OUTPUT])
 
 
 def export_maps_graph(backbone: Backbone) -> bytes:

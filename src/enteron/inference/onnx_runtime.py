@@ -3,6 +3,7 @@
 Nothing here needs torch: a graph that was exported before is enough to encode.
 """
 
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from importlib.util import find_spec
@@ -34,7 +35,7 @@ class OnnxEncoder:
 
     def __init__(
         self,
-        graph: bytes,
+        graph: bytes | onnxruntime.InferenceSession,
         runtime: str,
         backbone_hash: str,
         preprocessing: Preprocessing,
@@ -44,7 +45,7 @@ class OnnxEncoder:
         self.backbone_hash = backbone_hash
         self.preprocessing = preprocessing
         self.batch = _IMAGES_PER_THREAD * threads
-        self._session = open_session(graph)
+        self._session = open_session(graph) if isinstance(graph, bytes) else graph
         self.width = int(self._session.get_outputs()[0].shape[1])
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="enteron-encode")
 
@@ -85,11 +86,20 @@ class MapEncoder:
         return maps.astype(np.float16), features
 
 
-def open_session(graph: bytes) -> onnxruntime.InferenceSession:
-    """A session that runs only on the thread that calls it."""
+def open_session(
+    graph: bytes, tensors: Mapping[str, NDArray[np.generic]] | None = None, threads: int = 1
+) -> onnxruntime.InferenceSession:
+    """A session that runs only on the thread that calls it, unless it is given more.
+
+    `tensors` are those of the graph that it does not hold itself.
+    """
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
+    options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
+    options.log_severity_level = 3  # errors only: the caller tells them in a sentence
+    if tensors:
+        values = [onnxruntime.OrtValue.ortvalue_from_numpy(tensor) for tensor in tensors.values()]
+        options.add_external_initializers(list(tensors), values)
     return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
 
 

@@ -33,13 +33,10 @@ def prepare_frame(
     frame: Frame, preprocessing: Preprocessing, fields: FieldsOfView | None = None
 ) -> PreparedFrame:
     """Resize and crop one decoded frame; `fields` are its study's, where borders are masked."""
-    import torch  # here, so that a store can be opened without torch
-
     if frame.image is None:
         return PreparedFrame(frame.number, None, frame.problem, frame.digest)
-    picture = torch.from_numpy(frame.image).permute(2, 0, 1).unsqueeze(0)
     circle = None if fields is None else fields.circle(frame.image)
-    image = preprocessing.resize_and_crop(picture, circle)[0].contiguous().numpy()
+    image = preprocessing.resize_and_crop(frame.image, circle)
     return PreparedFrame(frame.number, image, None, frame.digest)
 
 

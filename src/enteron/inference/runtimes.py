@@ -17,12 +17,15 @@ import numpy as np
 from enteron.errors import EnteronError, ModelError, nearest
 from enteron.inference.accelerator import Accelerator, uses_cuda
 from enteron.inference.encoder import Encoder, Features, ImageBatch
+from enteron.inference.graph_model import GraphBackbone
 from enteron.model.preprocessing import Preprocessing
 from enteron.options import Options
 
 if TYPE_CHECKING:  # torch is imported by the runtimes that need it
     from enteron.inference.onnx_runtime import MapEncoder
     from enteron.model.backbones import Backbone
+
+    AnyBackbone = Backbone | GraphBackbone
 
 EXACT = "torch"
 """The runtime that every other one is compared with."""
@@ -34,7 +37,7 @@ _TRIAL_IMAGES = 4  # of a trial; some seconds with a ViT-B/16 on two cores
 
 
 def make_encoder(
-    backbone: "Backbone",
+    backbone: "AnyBackbone",
     runtime: str = "auto",
     *,
     threads: int | None = None,
@@ -49,14 +52,15 @@ def make_encoder(
     return build_encoder(backbone, name, usable_threads(threads))
 
 
-def default_runtime(backbone: "Backbone", accelerator: Accelerator = "auto") -> str:
+def default_runtime(backbone: "AnyBackbone", accelerator: Accelerator = "auto") -> str:
     """The runtime used when none is named; its embeddings are exact, or differ by rounding.
 
     Convolutions run several times as fast in ONNX Runtime's fp32 as in eager torch on a CPU.
     """
     if uses_cuda(accelerator):
         return CUDA
-    return "onnx" if backbone.spec.name == "lite" else EXACT
+    stored = isinstance(backbone, GraphBackbone)
+    return "onnx" if stored or backbone.spec.name == "lite" else EXACT
 
 
 def usable_threads(threads: int | None) -> int:
@@ -68,16 +72,21 @@ def usable_threads(threads: int | None) -> int:
     return threads
 
 
-def candidate_runtimes(backbone: "Backbone", accelerator: Accelerator = "auto") -> tuple[str, ...]:
+def candidate_runtimes(
+    backbone: "AnyBackbone", accelerator: Accelerator = "auto"
+) -> tuple[str, ...]:
     """The runtimes worth trying on this machine: the exact one first, then by preference.
 
-    For ViTs fp32 elsewhere is no faster than torch, and holds the weights more than once.
-    `torch-int8` is never tried: its embeddings depend on the other images of a batch.
+    The stored graph of a packed model is its exact runtime, unless a card is used. For ViTs fp32
+    elsewhere is no faster than torch, and holds the weights more than once. `torch-int8` is never
+    tried: its embeddings depend on the other images of a batch.
     """
     from enteron.inference.onnx_runtime import openvino_installed
 
     if uses_cuda(accelerator):
         return (EXACT, CUDA, "cuda-fp16", "cuda-bf16")
+    if isinstance(backbone, GraphBackbone):
+        return ("onnx",)
     if backbone.spec.name != "lite":
         return (EXACT, "onnx-int8")
     return (EXACT, "onnx", "openvino") if openvino_installed() else (EXACT, "onnx")
@@ -96,22 +105,20 @@ def trial_images(preprocessing: Preprocessing, count: int = STORED_IMAGES) -> Im
     They are synthetic frames of all five regions; `benchmarks/trial_pictures.py` drew them once.
     """
     import cv2
-    import torch
 
     mosaic = cv2.imdecode(np.fromfile(TRIAL_FILE, np.uint8), cv2.IMREAD_COLOR_RGB)
     assert mosaic is not None
     size = STORED_SIZE
     tiles = mosaic.reshape(-1, size, mosaic.shape[1] // size, size, 3).swapaxes(1, 2)
-    pictures = tiles.reshape(STORED_IMAGES, size, size, 3).transpose(0, 3, 1, 2)
+    pictures = tiles.reshape(STORED_IMAGES, size, size, 3)
     spread = np.arange(count) * STORED_IMAGES // count  # over all regions
-    images = preprocessing.resize_and_crop(torch.from_numpy(pictures[spread]))
-    return np.ascontiguousarray(images.numpy())
+    return np.stack([preprocessing.resize_and_crop(picture) for picture in pictures[spread]])
 
 
 # ---- building an encoder
 
 
-def build_encoder(backbone: "Backbone", runtime: str, threads: int) -> Encoder:
+def build_encoder(backbone: "AnyBackbone", runtime: str, threads: int) -> Encoder:
     """The encoder of one runtime, exported and quantised where needed."""
     if runtime not in _BUILDERS:
         raise EnteronError(
@@ -129,27 +136,36 @@ def make_map_encoder(backbone: "Backbone", *, threads: int | None = None) -> "Ma
     return MapEncoder(graph, backbone.spec.preprocessing, usable_threads(threads))
 
 
-def _build_torch(backbone: "Backbone", threads: int) -> Encoder:
+def _in_torch(backbone: "AnyBackbone") -> "Backbone":
+    """The backbone with its weights in torch; that of a packed model is loaded."""
+    return backbone.load() if isinstance(backbone, GraphBackbone) else backbone
+
+
+def _build_torch(backbone: "AnyBackbone", threads: int) -> Encoder:
+    backbone = _in_torch(backbone)  # first: without torch it says so
     from enteron.inference.torch_runtime import TorchEncoder
 
     return TorchEncoder(backbone, threads)
 
 
-def _build_torch_int8(backbone: "Backbone", threads: int) -> Encoder:
+def _build_torch_int8(backbone: "AnyBackbone", threads: int) -> Encoder:
+    backbone = _in_torch(backbone)  # first: without torch it says so
     from enteron.inference.torch_runtime import TorchInt8Encoder
 
     return TorchInt8Encoder(backbone, threads)
 
 
-def _build_onnx(backbone: "Backbone", threads: int) -> Encoder:
+def _build_onnx(backbone: "AnyBackbone", threads: int) -> Encoder:
     from enteron.inference.onnx_runtime import OnnxEncoder
 
+    if isinstance(backbone, GraphBackbone):
+        return backbone.encoder(threads)
     backbone_hash = backbone.hash()
     graph = _fp32_graph(backbone, backbone_hash)
     return OnnxEncoder(graph, "onnx", backbone_hash, backbone.spec.preprocessing, threads)
 
 
-def _build_onnx_int8(backbone: "Backbone", threads: int) -> Encoder:
+def _build_onnx_int8(backbone: "AnyBackbone", threads: int) -> Encoder:
     from enteron.inference.graph_cache import cached_graph, graph_key
     from enteron.inference.onnx_runtime import OnnxEncoder
 
@@ -158,6 +174,7 @@ def _build_onnx_int8(backbone: "Backbone", threads: int) -> Encoder:
             "runtime 'onnx-int8' quantises linear layers, and 'lite' is made of convolutions",
             "use --runtime onnx, its fastest",
         )
+    backbone = _in_torch(backbone)
     backbone_hash = backbone.hash()
     graph = cached_graph(
         graph_key(backbone.spec, backbone_hash, "int8-shifted"),
@@ -185,16 +202,18 @@ def _int8_graph(backbone: "Backbone", backbone_hash: str, threads: int) -> bytes
     return shifted_graph(graph, difference.mean(axis=0))
 
 
-def _build_openvino(backbone: "Backbone", threads: int) -> Encoder:
+def _build_openvino(backbone: "AnyBackbone", threads: int) -> Encoder:
     from enteron.inference.onnx_runtime import OpenvinoEncoder
 
+    backbone = _in_torch(backbone)
     backbone_hash = backbone.hash()
     graph = _fp32_graph(backbone, backbone_hash)
     return OpenvinoEncoder(graph, backbone_hash, backbone.spec.preprocessing, threads)
 
 
-def _build_cuda(runtime: str) -> "Callable[[Backbone, int], Encoder]":
-    def build(backbone: "Backbone", threads: int) -> Encoder:
+def _build_cuda(runtime: str) -> "Callable[[AnyBackbone, int], Encoder]":
+    def build(backbone: "AnyBackbone", threads: int) -> Encoder:
+        backbone = _in_torch(backbone)  # first: without torch it says so
         from enteron.inference.torch_runtime import CudaEncoder
 
         return CudaEncoder(backbone, runtime)
@@ -241,7 +260,7 @@ def _is_faithful(graph: bytes, backbone: "Backbone", largest_drift: float) -> bo
     return measured.largest == 0 or measured.of_spread <= largest_drift
 
 
-_BUILDERS: "dict[str, Callable[[Backbone, int], Encoder]]" = {
+_BUILDERS: "dict[str, Callable[[AnyBackbone, int], Encoder]]" = {
     "torch": _build_torch,
     "torch-int8": _build_torch_int8,
     "onnx": _build_onnx,
@@ -367,7 +386,7 @@ class Choice:
 
 
 def choose(
-    backbone: "Backbone",
+    backbone: "AnyBackbone",
     *,
     threads: int | None = None,
     samples: ImageBatch | None = None,

@@ -2,16 +2,16 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from enteron.errors import ModelError
 from enteron.inference.embed import FLIPPED, PLAIN
 from enteron.inference.store import Embeddings
 from enteron.labels import LABELS
-from enteron.model.network import Network
+from enteron.model.options import ModelOptions
 from enteron.model.preprocessing import window_rows
 from enteron.progress import Advance
 from enteron.types import FrameAxis, Scores
@@ -19,8 +19,23 @@ from enteron.types import FrameAxis, Scores
 _BLOCK = 4096  # windows at a time: some 100 MB of intermediate values
 
 
+class Head(Protocol):
+    """Everything after the encoder: a `Network`, or a stored graph of it (`GraphHead`)."""
+
+    @property
+    def options(self) -> ModelOptions:
+        """The network's options, of which clips depend on `frames` and `neighbour_step`."""
+        ...
+
+    def probabilities(
+        self, features: NDArray[np.float32], rows: NDArray[np.int64]
+    ) -> NDArray[np.float32]:
+        """Sigmoids (n, 17) of windows (n, frames): rows of embeddings (m, width)."""
+        ...
+
+
 def score_study(
-    network: Network,
+    head: Head,
     embeddings: Embeddings,
     *,
     flips: bool = True,
@@ -38,14 +53,14 @@ def score_study(
     if not rows.size:
         raise ModelError(f"study {embeddings.record.study} has no readable frame", "copy it again")
     views = _view_indices(embeddings, flips)
-    windows = _windows(network, rows.size)
+    windows = _windows(head, rows.size)
     probabilities = np.empty((rows.size, len(LABELS)), np.float32)
     for start in range(0, rows.size, _BLOCK):
         block = windows[start : start + _BLOCK]
         stop = start + len(block)
         first = int(block.min())  # a window looks back, never ahead
         features = np.asarray(embeddings.features[rows[first:stop]])
-        probabilities[start:stop] = _probabilities(network, features, views, block - first)
+        probabilities[start:stop] = _probabilities(head, features, views, block - first)
         if advance is not None:
             advance(len(block))
     axis = FrameAxis(embeddings.frames[rows])
@@ -63,7 +78,7 @@ class ProbeEffect:
 
 
 def probe_effect(
-    network: Network, embeddings: Embeddings, scores: Scores, *, flips: bool = True
+    head: Head, embeddings: Embeddings, scores: Scores, *, flips: bool = True
 ) -> ProbeEffect | None:
     """How far scores would have moved if the probed frames had not been encoded."""
     probes = embeddings.record.probes
@@ -71,12 +86,12 @@ def probe_effect(
         return None
     rows = embeddings.readable
     positions = np.searchsorted(rows, [probe.row for probe in probes])
-    windows = _windows(network, rows.size)[positions]
+    windows = _windows(head, rows.size)[positions]
     # Every probe gets its own copy of its window, with the source's features for its last frame.
     features = np.asarray(embeddings.features[rows[windows]])  # (probes, frames, views, 512)
     features[:, -1] = embeddings.features[[probe.twin for probe in probes]]
     probabilities = _probabilities(
-        network,
+        head,
         features.reshape(-1, *features.shape[2:]),
         _view_indices(embeddings, flips),
         np.arange(windows.size).reshape(windows.shape),
@@ -89,25 +104,18 @@ def _view_indices(embeddings: Embeddings, flips: bool) -> list[int]:
     return [embeddings.view(view.name) for view in ((PLAIN, FLIPPED) if flips else (PLAIN,))]
 
 
-def _windows(network: Network, count: int) -> NDArray[np.int64]:
-    return window_rows(count, network.options.neighbour_step, network.options.frames)
+def _windows(head: Head, count: int) -> NDArray[np.int64]:
+    return window_rows(count, head.options.neighbour_step, head.options.frames)
 
 
 def _probabilities(
-    network: Network,
+    head: Head,
     features: NDArray[np.floating],
     views: Sequence[int],
     windows: NDArray[np.int64],
 ) -> NDArray[np.float32]:
-    """Mean over views of the sigmoids (windows, 17), from features (rows, views, 512)."""
-    device = next(network.head_parameters()).device
-    rows = torch.from_numpy(windows).to(device)
-    total: torch.Tensor | None = None
-    with torch.inference_mode():
-        for view in views:
-            embeddings = np.ascontiguousarray(features[:, view], np.float32)
-            outputs = network.classify_study(torch.from_numpy(embeddings).to(device), rows)
-            probabilities = outputs.logits.sigmoid()
-            total = probabilities if total is None else total + probabilities
-    assert total is not None
-    return (total / len(views)).cpu().numpy()
+    """Mean over views of the sigmoids (windows, 17), from features (rows, views, width)."""
+    total = np.zeros((len(windows), len(LABELS)), np.float32)
+    for view in views:
+        total += head.probabilities(np.ascontiguousarray(features[:, view], np.float32), windows)
+    return total / np.float32(len(views))

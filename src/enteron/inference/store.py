@@ -67,7 +67,7 @@ class StoreKey(Options):
     backbone: str
     """Hash of the encoder's weights."""
     preprocessing: str
-    """Hash of the preprocessing."""
+    """Hash of the preprocessing, its resampling included (`Preprocessing.images_hash`)."""
     runtime: str
     """Runtime and precision of the encoder."""
     views: tuple[str, ...]

@@ -8,7 +8,9 @@ import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 from torch.nn import functional
 from torch.nn.functional import normalize
@@ -331,6 +333,17 @@ class Network(nn.Module):
             last_two = self.differencing.over_study(features[:, :FEATURES], rows)
             return self._outputs(temporal_features(last_two), features[:, FEATURES:][rows])
         return self.classify(features[rows])
+
+    @torch.inference_mode()
+    def probabilities(
+        self, features: NDArray[np.float32], rows: NDArray[np.int64]
+    ) -> NDArray[np.float32]:
+        """Sigmoids (n, 17) of `classify_study`, as arrays."""
+        device = next(self.head_parameters()).device
+        outputs = self.classify_study(
+            torch.from_numpy(features).to(device), torch.from_numpy(rows).to(device)
+        )
+        return outputs.logits.sigmoid().cpu().numpy()
 
     def _outputs(self, temporal: TemporalFeatures, evidence: torch.Tensor) -> Outputs:
         """`evidence` (n, frames, 9) of each clip; (n, frames, 0) without local evidence."""

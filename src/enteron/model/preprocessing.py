@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from enteron.errors import EnteronError, ModelError
+from enteron.model.resampling import RESAMPLING, Interpolation, resize
 from enteron.options import Options, without_defaults
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ Border = Literal["kept", "masked"]
 class Preprocessing(Options):
     """Size, resampling and normalisation that a backbone expects.
 
-    Embeddings are comparable only if they were computed under the same hash.
+    Embeddings are comparable only if they were computed under the same `images_hash`.
     """
 
     size: int = Field(default=224, ge=8, le=1024)
@@ -40,8 +41,8 @@ class Preprocessing(Options):
     std: tuple[Deviation, Deviation, Deviation] = (0.5, 0.5, 0.5)
     """Each channel is divided by it, after values were scaled to 0..1."""
 
-    interpolation: Literal["bicubic", "bilinear"] = "bicubic"
-    """Resampling, with antialiasing."""
+    interpolation: Interpolation = "bicubic"
+    """Resampling, with antialiasing: Pillow's."""
 
     resize: Literal["shortest", "squash"] = "shortest"
     """`shortest`: the shorter side to `size` and a centre crop; `squash`: both sides to `size`."""
@@ -59,41 +60,43 @@ class Preprocessing(Options):
         text = json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
 
-    def apply(self, pictures: "torch.Tensor") -> "torch.Tensor":
-        """Pictures (n, 3, height, width), uint8 RGB, to images (n, 3, size, size), float32."""
-        return self.normalise(self.resize_and_crop(pictures))
+    def images_hash(self) -> str:
+        """Of what the bytes of images depend on: the fields, and the resampling of pictures.
+
+        Stored embeddings and stored images refer to it. A model's weights do not: between versions
+        of the resampling a few pixels in a thousand differ by one grey level.
+        """
+        return hashlib.sha256(f"{self.hash()}:{RESAMPLING}".encode()).hexdigest()
+
+    def apply(self, picture: NDArray[np.uint8]) -> "torch.Tensor":
+        """A picture (height, width, 3), uint8 RGB, to an image (3, size, size), float32."""
+        import torch
+
+        return self.normalise(torch.from_numpy(self.resize_and_crop(picture))[None])[0]
 
     def resize_and_crop(
-        self, pictures: "torch.Tensor", circle: "Circle | None" = None
-    ) -> "torch.Tensor":
-        """Pictures (n, 3, height, width), uint8 RGB, to images (n, 3, size, size), still uint8.
+        self, picture: NDArray[np.uint8], circle: "Circle | None" = None
+    ) -> NDArray[np.uint8]:
+        """A picture (height, width, 3), RGB, to an image (3, size, size), still uint8.
 
         `circle` is the one inside the field of view, where the border is masked; None: a circle in
         the middle of the picture.
         """
-        import torch
-        from torch.nn import functional
-
-        if pictures.dtype != torch.uint8 or pictures.ndim != 4 or pictures.shape[1] != 3:
+        if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] != 3:
             raise ModelError(
-                f"pictures have shape {tuple(pictures.shape)} and type {pictures.dtype}",
-                "give uint8 RGB pictures as (n, 3, height, width)",
+                f"a picture has shape {picture.shape} and type {picture.dtype}",
+                "give uint8 RGB pictures as (height, width, 3)",
             )
-        # Channels-last is torch's fast uint8 path, and rounds after each axis as Pillow does.
-        pictures = pictures.contiguous(memory_format=torch.channels_last)
-        height, width = pictures.shape[2:]
+        height, width = picture.shape[:2]
         if self.border == "masked":
             left, top, side, _ = self.shown_part(height, width, circle)
-            pictures = pictures[:, :, top : top + side, left : left + side]
+            picture = picture[top : top + side, left : left + side]
             height = width = side
         target = self._resized_shape(height, width)
-        if target != (height, width):
-            pictures = functional.interpolate(
-                pictures, size=target, mode=self.interpolation, antialias=True, align_corners=False
-            )
+        resized = resize(picture, *target, self.interpolation)
         top, left = round((target[0] - self.size) / 2), round((target[1] - self.size) / 2)
-        images = pictures[:, :, top : top + self.size, left : left + self.size]
-        return images * _disc(self.size) if self.border == "masked" else images
+        image = resized[top : top + self.size, left : left + self.size].transpose(2, 0, 1)
+        return np.ascontiguousarray(image * _disc(self.size) if self.border == "masked" else image)
 
     def shown_part(
         self, height: int, width: int, circle: "Circle | None" = None
@@ -130,12 +133,10 @@ class Preprocessing(Options):
 
 
 @cache
-def _disc(size: int) -> "torch.Tensor":
-    """(size, size) uint8: 1 inside the largest circle, 0 outside; symmetric, so flips commute."""
-    import torch
-
-    offsets = torch.arange(size) + 0.5 - size / 2
-    return (offsets[:, None] ** 2 + offsets**2 <= (size / 2) ** 2).to(torch.uint8)
+def _disc(size: int) -> NDArray[np.uint8]:
+    """(size, size): 1 inside the largest circle, 0 outside; symmetric, so flips commute."""
+    offsets = np.arange(size) + 0.5 - size / 2
+    return (offsets[:, None] ** 2 + offsets**2 <= (size / 2) ** 2).astype(np.uint8)
 
 
 def flipped(images: "torch.Tensor") -> "torch.Tensor":

@@ -1,32 +1,26 @@
 """Files of tensors: read without pickle, checked before anything is allocated, hashed.
 
-A safetensors file starts with a table of names, types, shapes and offsets. It is checked here,
-against the file and against the network, before the library allocates what it asks for. A torch
-file is a zip archive; it is read with `weights_only`, after a check that nothing in it unpacks to
-more than the file holds.
+The table at the start of a safetensors file is checked against the file (`tensor_table.py`) and,
+here, against the network, before the library allocates what it asks for. A torch file is a zip
+archive; it is read with `weights_only`, after a check that nothing in it unpacks to more than the
+file holds.
 """
 
 import hashlib
-import math
-import os
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from enteron.errors import ModelError, shown
-from enteron.files import WEIGHTS_LIMIT, decode_text, open_file, parse_json
+from enteron.model.tensor_table import read_table
 
 Weights = Mapping[str, torch.Tensor]
 
-_LARGEST_HEADER = 10_000_000  # bytes; BiomedCLIP's has 40,000
-_MOST_TENSORS = 20_000
-_MOST_DIMENSIONS = 8
 _TYPES = {
     "F64": torch.float64,
     "F32": torch.float32,
@@ -39,7 +33,6 @@ _TYPES = {
     "U8": torch.uint8,
     "BOOL": torch.bool,
 }
-_METADATA = "__metadata__"
 _NEVER_UNPICKLED = (
     "copy it again, or convert it to safetensors where it was made; enteron never unpickles objects"
 )
@@ -64,7 +57,7 @@ def read_weights(
     if not path.is_file():
         raise ModelError(f"'{path.name}' is missing", "copy it into the folder")
     if path.suffix == ".safetensors":
-        listed = _read_header(path)
+        listed = {n: _Listed(_TYPES[e.dtype], e.shape) for n, e in read_table(path).items()}
         _check_listed(listed, expected, unused, path.name, remedy)
         try:
             weights = load_file(path)
@@ -108,75 +101,6 @@ def _check_listed(
         raise ModelError(
             f"'{file}' has a tensor {shown(unknown)} that the network does not use", remedy
         )
-
-
-# ---- safetensors
-
-
-def _read_header(path: Path) -> dict[str, _Listed]:
-    """The table at the start of a safetensors file, checked against the size of the file."""
-    try:
-        return _checked_header(path)
-    except ValueError as error:
-        raise ModelError(
-            f"'{path.name}' is not a complete safetensors file (its header {error})",
-            "copy it again",
-        ) from error
-
-
-def _checked_header(path: Path) -> dict[str, _Listed]:
-    source = f"the header of '{path.name}'"
-    with open_file(path, WEIGHTS_LIMIT, "copy it again", error=ModelError) as file:
-        size = os.fstat(file.fileno()).st_size
-        start = file.read(8)
-        length = int.from_bytes(start, "little")
-        if len(start) < 8 or length > min(_LARGEST_HEADER, size - 8):
-            raise ValueError("is longer than the file, or longer than any model needs")
-        text = decode_text(file.read(length), source, "copy it again", error=ModelError)
-    table = parse_json(text, source, "copy it again", error=ModelError)
-    if not isinstance(table, dict):
-        raise ValueError("is not a table")  # noqa: TRY004
-    metadata = table.pop(_METADATA, None)
-    if metadata is not None and not isinstance(metadata, dict):
-        raise ValueError("has metadata that are not a table")
-    if not 0 < len(table) <= _MOST_TENSORS:
-        raise ValueError(f"lists {len(table):,} tensors")
-    listed: dict[str, _Listed] = {}
-    spans: list[tuple[int, int]] = []
-    for name, entry in table.items():
-        listed[name], span = _checked_entry(name, entry)
-        spans.append(span)
-    # Tensors lie one after the other, from the header to the end of the file.
-    position = 0
-    for begin, end in sorted(spans):
-        if begin != position:
-            raise ValueError("lists tensors that overlap, or bytes that belong to none")
-        position = end
-    if position != size - 8 - length:
-        raise ValueError("does not fit the size of the file")
-    return listed
-
-
-def _checked_entry(name: str, entry: object) -> tuple[_Listed, tuple[int, int]]:
-    """A line of the header: type and shape, and where the numbers lie."""
-    shown_name = shown(name)
-    if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
-        raise ValueError(f"does not say type, shape and place of {shown_name}")
-    dtype, shape, offsets = (entry[key] for key in ("dtype", "shape", "data_offsets"))
-    if not isinstance(dtype, str) or dtype not in _TYPES:
-        raise ValueError(f"gives {shown_name} a type of numbers that enteron does not read")
-    if not _are_counts(shape) or len(shape) > _MOST_DIMENSIONS:
-        raise ValueError(f"gives {shown_name} a shape that is none")
-    if not _are_counts(offsets) or len(offsets) != 2:
-        raise ValueError(f"gives {shown_name} a place that is none")
-    size = math.prod(shape) * _TYPES[dtype].itemsize
-    if offsets[1] - offsets[0] != size:
-        raise ValueError(f"gives {shown_name} more or fewer bytes than its shape has")
-    return _Listed(_TYPES[dtype], tuple(shape)), (offsets[0], offsets[1])
-
-
-def _are_counts(values: Any) -> bool:
-    return isinstance(values, list) and all(type(v) is int and 0 <= v < 2**48 for v in values)
 
 
 # ---- torch files

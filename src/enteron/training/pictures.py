@@ -66,9 +66,8 @@ class ImageCache:
         image = self.study.frame(int(self.study.numbers[row])).image
         if image is None:
             return None
-        picture = torch.from_numpy(image).permute(2, 0, 1).unsqueeze(0)
         circle = None if self._fields is None else self._fields.circle(image)
-        return self._preprocessing.resize_and_crop(picture, circle)[0].contiguous()
+        return torch.from_numpy(self._preprocessing.resize_and_crop(image, circle))
 
     def _open(self, path: Path) -> tuple[NDArray[np.uint32], NDArray[np.uint8]]:
         """Checksums and pixels, memory-mapped; the sparse file takes up space as it is filled."""
@@ -92,7 +91,7 @@ class ImageCache:
         """Hash of preprocessing, frame numbers and samples of the files: what pixels depend on."""
         content = sampled_hash(self.study.files())
         frames = ",".join(map(str, self.study.numbers))
-        return f"{seed_of(self._preprocessing.hash(), frames, content):016x}"
+        return f"{seed_of(self._preprocessing.images_hash(), frames, content):016x}"
 
 
 def _checksum(pixels: NDArray[np.uint8]) -> int:
