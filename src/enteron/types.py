@@ -57,6 +57,9 @@ class TrainingSource(Options):
     frames: int = Field(ge=0)
     """Frames that trained."""
 
+    labels: tuple[str, ...] = Field(default=(), max_length=len(LABELS))
+    """The labels that it taught: those that its training frames show."""
+
 
 def study_id_hash(study: str) -> str:
     """SHA-256 of a study's id."""

@@ -68,7 +68,7 @@ from enteron.training.plan import (
 )
 from enteron.training.results import EpochRecord, ValidationMetrics, calibrated_results
 from enteron.training.sampling import Samples, StudySamples, draw_weights, oversampling
-from enteron.types import StudyFingerprint
+from enteron.types import StudyFingerprint, TrainingSource
 
 _TRAINED_PARTS: dict[Regime, str] = {
     "full": "backbone and head",
@@ -370,6 +370,7 @@ def _write_model_folder(
         result.network,
         split_hash=plan.split.hash,
         training_studies=fingerprints,
+        sources=_training_sources(plan, train),
         training=_summary(plan, result, train, val),
         frames_by_label={label: int(count) for label, count in counts},
         results=_results(result.best),
@@ -409,6 +410,32 @@ def _summary(
         "best epoch": result.best.epoch,
         "seed": options.seed,
     }
+
+
+def _training_sources(plan: TrainingPlan, train: BatchSource) -> tuple[TrainingSource, ...]:
+    """The datasets that taught something, and what."""
+    samples = _training_samples(plan, train)
+    sources: list[TrainingSource] = []
+    for source in plan.sources:
+        studies = [s for s in samples.studies if s.source in ("", source.title) and len(s)]
+        if not studies:
+            continue
+        # Of boxes where findings come from evidence alone: then frames teach anatomy only.
+        by_boxes = plan.request.options.model.findings == "evidence"
+        taught = {box.label for study in studies for box in plan.boxes.get(study.study, ())}
+        for study in studies:
+            counts = (study.of_anatomy() if by_boxes else study).labels.present_counts
+            taught |= {label for label, count in zip(LABELS, counts, strict=True) if count}
+        sources.append(
+            TrainingSource(
+                title=source.title,
+                kind="drawings" if source.dataset.synthetic else "real frames",
+                studies=len(studies),
+                frames=sum(len(study) for study in studies),
+                labels=tuple(label for label in LABELS if label in taught),
+            )
+        )
+    return tuple(sources)
 
 
 def _data_titles(plan: TrainingPlan, train: BatchSource) -> str:
