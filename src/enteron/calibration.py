@@ -181,6 +181,18 @@ class FittedFor(Options):
         return self
 
 
+LEAST_AUC: Final = 0.6
+"""Findings that a model tells apart less well than this on real frames are not reported."""
+
+
+class Measured(Options):
+    """How well a finding's scores told frames apart, in real studies that they had not seen."""
+
+    auc: float = Field(ge=0, le=1)  # mean over studies, or over all frames where they are single
+    studies: Count  # that show it
+    data: str = Field(max_length=200)  # title of the dataset
+
+
 class Calibration(Options):
     """Everything fitted on held-out studies of one model."""
 
@@ -204,6 +216,25 @@ class Calibration(Options):
     pictures: dict[str, Calibrator] = Field(default_factory=dict)
     """By finding: probability that a picture of the list of suspicious frames shows it."""
     guarantee: Guarantee | None = None  # a promised recall, where one was asked for
+    measured: dict[str, Measured] | None = None
+    """By finding, where training left real studies out or others were given to measure on. Findings
+    that are missing were not measured, and not reported either; None: nothing was measured."""
+
+    @property
+    def unproven(self) -> dict[str, str]:
+        """Findings that are not reported since nothing shows that they can be told apart: why."""
+        if self.measured is None:
+            return {}
+        reasons = {
+            finding: "never tested on real frames of patients that did not train"
+            for finding in FINDINGS
+            if finding not in self.measured
+        }
+        return reasons | {
+            finding: f"no better than chance on real frames (AUC {measured.auc:.2f})"
+            for finding, measured in self.measured.items()
+            if measured.auc < LEAST_AUC
+        }
 
     @property
     def training_studies(self) -> int:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
+from enteron.appearance import Appearance, Likeness, compare
 from enteron.calibration import Calibration, FrameCalibration
 from enteron.datasets.galar import only_path, read_challenge_file, search_root
 from enteron.datasets.submission import write_submission
@@ -30,6 +31,7 @@ from enteron.folders.model import (
     calibration_hash,
     decoding_priors,
     default_model,
+    load_appearance,
     load_calibration,
     open_model,
     read_record,
@@ -262,6 +264,7 @@ class Reader:
         self.calibration: Calibration | None = load_calibration(model) if calibrated else None
         self.calibration_hash = calibration_hash(model) if calibrated else None
         self.priors = decoding_priors(self.calibration or Calibration(), model)
+        self.appearance: Appearance | None = load_appearance(model)
         # Refuse a preset that was never fitted now, not after hours of encoding.
         require_fitted(self.decoding, self.calibration or Calibration())
         self.model = open_model(model)
@@ -340,6 +343,7 @@ class _ReadingRun:
     embeddings: "Embeddings | None" = None
     scores: Scores | None = None
     effect: "ProbeEffect | None" = None
+    likeness: Likeness | None = None
 
     def execute(self) -> Reading:
         """Run all stages. Whatever an earlier run left is refused before anything is written."""
@@ -351,6 +355,7 @@ class _ReadingRun:
             with self.progress.task("Encoding frames", len(self.study)) as advance:
                 self.embeddings = self.embedding.run(advance)
         with self._stage("score", "scored"):
+            self.likeness = self._likeness(self.embeddings)
             self.scores = self._score(self.embeddings)
         with self._stage("decode", "decoded"):
             events = self._decode(self.scores)
@@ -388,6 +393,13 @@ class _ReadingRun:
         write_scores(self.folder / SCORES, scores, self._identity(scores))
         self.effect = probe_effect(self.reader.model.head, embeddings, scores, flips=flips)
         return scores
+
+    def _likeness(self, embeddings: "Embeddings") -> Likeness | None:
+        """Whether the study looks like those that the model knows; None where nobody measured."""
+        if self.reader.appearance is None:
+            return None
+        encoder = embeddings.key.backbone
+        return compare(self.reader.appearance, embeddings.appearance, encoder)
 
     def _decode(self, scores: Scores) -> list[DecodedEvent]:
         options = self.reader.decoding
@@ -485,10 +497,12 @@ class _ReadingRun:
                 hash=reader.record.weights_hash[:16],
                 trained_on=reader.record.training,
                 results=reader.record.results,
+                unproven=(reader.calibration or Calibration()).unproven,
                 calibrated=reader.calibration is not None,
                 calibrated_on_training=(reader.calibration or Calibration()).training_studies,
                 split=reader.record.split_hash,
             ),
+            likeness=self.likeness,
             runtime=RuntimeFacts(
                 name=None if self.embeddings is None else self.embeddings.key.runtime,
                 why=reader.runtime_reason or None,

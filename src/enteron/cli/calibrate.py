@@ -63,6 +63,14 @@ def calibrate(
             help="Fit on studies that trained the model too; every reading will say so.",
         ),
     ] = False,
+    measure: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="Labelled data that take part in no fit: findings are measured on them, and "
+            "reported only if they are told apart.",
+            readable=False,
+        ),
+    ] = None,
     accelerator: AcceleratorOption = "auto",
     runtime: RuntimeOption = None,
 ) -> None:
@@ -87,9 +95,28 @@ def calibrate(
         include_training=include_training_studies,
         accelerator=accelerator,
         runtime=runtime,
+        measure=measure or (),
         progress=RichProgress(),
     )
     _show(report, model.name)
+
+
+def _show_measured(calibration: "Calibration") -> None:
+    """How well findings are told apart on real frames, and which are not reported."""
+    from enteron.cli.console import console, table
+
+    if calibration.measured is None:
+        return
+    measured = table(
+        "Findings in real frames of studies that did not train",
+        "finding", "AUC", "studies that show it", "data",
+    )  # fmt: skip
+    for finding, result in calibration.measured.items():
+        measured.add_row(finding, f"{result.auc:.2f}", str(result.studies), result.data)
+    out = console()
+    out.print(measured)
+    for finding, reason in calibration.unproven.items():
+        out.print(f"Not reported: {finding}, {reason}.")
 
 
 def _show(report: "CalibrationReport", model: str) -> None:
@@ -128,6 +155,7 @@ def _show(report: "CalibrationReport", model: str) -> None:
         )
     show_reliability(calibration)
     show_promise(calibration)
+    _show_measured(calibration)
     if is_partial:
         out.print(
             f"[yellow]Note:[/yellow] {calibration.studies - report.event_studies} of "

@@ -9,7 +9,7 @@ from enteron.cli.decode import Preset, parse_weights
 from enteron.cli.parameters import AcceleratorOption, DecoderConfigOption, RuntimeOption
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from enteron.cli.console import RichProgress
     from enteron.folders.reading import Reading, Redundant
@@ -204,6 +204,7 @@ def _truths(truth: Path | None, names: list[str]) -> "dict[str, Annotation]":
 def show(reading: "Reading") -> None:
     """Print what a physician asks first: where the capsule was, and what to look at."""
     from enteron.cli.console import NONE, console, markup, number, table
+    from enteron.folders.trust import learnt_from, unlike_study
     from enteron.labels import LABELS, REGIONS
 
     out = console()
@@ -215,6 +216,10 @@ def show(reading: "Reading") -> None:
     )
     if run.missing is not None:
         out.print(f"[bold red]Incomplete:[/bold red] {run.missing.sentence}.")
+    if (sentence := unlike_study(run)) is not None:
+        out.print(f"[bold red]Unlike study:[/bold red] {sentence}")
+    if (sentence := learnt_from(run.model)) is not None:
+        out.print(f"[yellow]Note:[/yellow] {markup(sentence)}")
     for note in run.notes:
         out.print(f"[yellow]Note:[/yellow] {note}.")
     if run.redundant is not None:
@@ -234,6 +239,8 @@ def show(reading: "Reading") -> None:
     out.print(result)
     if not reading.events:
         out.print("No events were found.")
+    if run.model is not None and run.model.unproven:
+        out.print(f"Not looked for: {_reasons(run.model.unproven)}.")
     if not run.is_calibrated:
         out.print(
             "[yellow]Note:[/yellow] the model was never calibrated, so confidences and thresholds "
@@ -248,6 +255,15 @@ def show(reading: "Reading") -> None:
     out.print(f"[dim]Seconds: {stages}. Runtime: {runtime}.[/dim]")
     report = markup(str(reading.report))
     out.print(f"Open {report} in a browser. Not a diagnosis.\n", soft_wrap=True)
+
+
+def _reasons(unproven: "Mapping[str, str]") -> str:
+    """Findings by the reason why they are not reported."""
+    reasons = dict.fromkeys(unproven.values())
+    return "; ".join(
+        f"{', '.join(label for label in unproven if unproven[label] == reason)} ({reason})"
+        for reason in reasons
+    )
 
 
 def show_studies(readings: "Sequence[Reading]", folder: Path) -> None:

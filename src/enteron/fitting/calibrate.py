@@ -1,22 +1,29 @@
 """From a model and labelled studies to a calibration: embed, score, fit."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
+from enteron.appearance import Appearance, fit_appearance
 from enteron.calibration import Calibration, FittedFor
 from enteron.confidence import Signatures, study_signature
-from enteron.datasets.dataset import DatasetStudy, LabelledFrames
-from enteron.datasets.galar import Entry
-from enteron.datasets.label_table import truth_events
-from enteron.datasets.layouts import open_sources
+from enteron.datasets.dataset import Dataset, DatasetStudy
+from enteron.datasets.layouts import open_dataset, open_sources
 from enteron.datasets.splits import PARTS
 from enteron.errors import LabelError, quantity
 from enteron.fitting.decoder import FitOptions, fit_decoder
-from enteron.fitting.frames import LabelledStudy, complete_studies, label_rows
+from enteron.fitting.frames import LabelledStudy, complete_studies
 from enteron.fitting.guarantee import fit_lists, require_enough
+from enteron.fitting.measuring import (
+    measure_frames,
+    measure_studies,
+    with_measured,
+    without_lonely_findings,
+)
+from enteron.fitting.scored_studies import StudyScorer
 from enteron.folders.left_out import LEFT_OUT, read_left_out
 from enteron.folders.model import (
     CALIBRATION,
@@ -28,8 +35,8 @@ from enteron.folders.model import (
     ModelRecord,
     model_priors,
     model_split,
-    open_model,
     read_record,
+    save_appearance,
     save_calibration,
 )
 from enteron.inference.accelerator import Accelerator
@@ -38,7 +45,7 @@ from enteron.locks import locks_folder
 from enteron.priors import Priors, load_priors, priors_hash, save_priors
 from enteron.progress import Progress, SilentProgress
 from enteron.study.fingerprint import study_fingerprint
-from enteron.types import FrameLabels, Scores, StudyFingerprint, Unit, study_id_hash
+from enteron.types import DataKind, FrameLabels, Scores, StudyFingerprint, study_id_hash
 
 EVERYTHING = "all"
 
@@ -67,6 +74,7 @@ def calibrate_model(
     include_training: bool = False,
     accelerator: Accelerator = "auto",
     runtime: str | None = None,
+    measure: Sequence[Path] = (),
     progress: Progress | None = None,
 ) -> CalibrationReport:
     """Fit on one part of the model's split, and write `calibration.json` into its folder.
@@ -76,7 +84,8 @@ def calibrate_model(
     `include_training` is set: the calibration then says that it was fitted on them.
     `lesion_recall` is a recall to promise (`enteron.fitting.guarantee`). Where findings come from
     local evidence alone, they are calibrated on training studies too, as models scored these that
-    had not seen them (`enteron.folders.left_out`).
+    had not seen them (`enteron.folders.left_out`). `measure`: data roots that take part in no fit;
+    findings are measured on them.
     """
     record = read_record(model)
     roots = (data,) if isinstance(data, Path) else tuple(data)
@@ -95,16 +104,13 @@ def calibrate_model(
     # Other data than the model's own cannot be joined with the studies that were left out.
     left_out = {} if part == EVERYTHING else read_left_out(model / TRAINING / LEFT_OUT)
     left_out_entries = _left_out_entries(left_out, roots)
-    by_key = labelled_studies(
-        model,
-        entries | left_out_entries,
-        folder,
-        progress,
-        accelerator=accelerator,
-        runtime=runtime,
-    )
+    scorer = StudyScorer(model, progress, accelerator=accelerator, runtime=runtime)
+    by_key = scorer.labelled(entries | left_out_entries, folder)
     by_key |= {key: as_left_out(by_key[key], left_out[key]) for key in left_out_entries}
-    studies = _with_origins(by_key, roots)
+    datasets = _datasets_of(roots)
+    studies = _with_origins(by_key, datasets)
+    judged = studies[: len(entries)]  # by the model itself
+    studies = judged + without_lonely_findings(studies[len(entries) :])
     fitted_for = FittedFor(
         origin="model",
         weights=record.weights_hash,
@@ -116,14 +122,26 @@ def calibrate_model(
         left_out_studies=len(left_out),
     )
     calibration = fit_lists(
-        studies[: len(entries)],
+        judged,
         fit_decoder(studies, priors, FitOptions(budget=budget)),
         priors,
         lesion_recall=lesion_recall,
         devices=[entry.device for entry in entries.values()],
         signatures=None if lesion_recall is None else _signatures(entries, folder),
-    ).model_copy(update={"fitted_for": fitted_for})
+    )
+    calibration = calibration.model_copy(update={"fitted_for": fitted_for})
+    if left_out or measure:
+        titles = ", ".join(dict.fromkeys(datasets[key].title for key in left_out_entries))
+        measured = measure_studies(studies[len(entries) :], titles)
+        for root in measure:
+            dataset = open_dataset(root)
+            # Apart: ids of this root may be those of a fitted study.
+            tested = scorer.labelled(dataset.studies, folder / "measured")
+            measured = measure_frames(list(tested.values()), dataset.title) | measured
+        calibration = with_measured(calibration, measured)
     save_fitted(calibration, priors, model)
+    members = {*entries, *left_out_entries, *_training_keys(model, record, part)}
+    save_appearance(_appearance(scorer, folder, members, roots, datasets), model)
     labels = FrameLabels.concatenate([study.labels for study in studies])
     unknown = len(labels) - labels.known_counts
     return CalibrationReport(
@@ -156,15 +174,39 @@ def _left_out_entries(
     return {key: entries[key] for key in left_out}
 
 
-def _with_origins(
-    studies: Mapping[str, LabelledStudy], roots: Sequence[Path]
-) -> list[LabelledStudy]:
-    """The studies, with what their datasets say of them: drawn or not, whole or excerpts."""
-    datasets = {
+def _datasets_of(roots: Sequence[Path]) -> dict[str, Dataset]:
+    """The dataset of every study."""
+    return {
         source.key(study): source.dataset
         for source in open_sources(roots)
         for study in source.dataset.studies
     }
+
+
+def _appearance(
+    scorer: StudyScorer,
+    features: Path,
+    members: Collection[str],
+    roots: Sequence[Path],
+    datasets: Mapping[str, Dataset],
+) -> Appearance:
+    """What the studies look like that trained the model or calibrate it."""
+    by_kind: dict[DataKind, list[NDArray[np.floating]]] = {}
+    for source in open_sources(roots):
+        for study, entry in source.dataset.studies.items():
+            key = source.key(study)
+            if key not in members:
+                continue
+            frames = scorer.appearance(key, entry, features)
+            kind: DataKind = "drawings" if datasets[key].synthetic else "real frames"
+            by_kind.setdefault(kind, []).append(frames)
+    return fit_appearance(by_kind, scorer.encoder.backbone_hash)
+
+
+def _with_origins(
+    studies: Mapping[str, LabelledStudy], datasets: Mapping[str, Dataset]
+) -> list[LabelledStudy]:
+    """The studies, with what their datasets say of them: drawn or not, whole or excerpts."""
     return [
         replace(
             study,
@@ -222,53 +264,19 @@ def _training_entries(
     return list(entries) if record.training else []
 
 
+def _training_keys(model: Path, record: ModelRecord, part: str) -> tuple[str, ...]:
+    """The training studies by id, where they are known and may be among the data."""
+    if part == EVERYTHING or record.split_hash is None or not (model / SPLIT).exists():
+        return ()
+    return model_split(model, record).train
+
+
 def _is_among(entry: DatasetStudy, trained: tuple[StudyFingerprint, ...]) -> bool:
     if not trained:
         return False
     with entry.open() as study:
         fingerprint = study_fingerprint(study)
     return any(fingerprint.is_of(other) for other in trained)
-
-
-def labelled_studies(
-    model: Path,
-    entries: Mapping[str, DatasetStudy],
-    features: Path,
-    progress: Progress | None = None,
-    *,
-    accelerator: Accelerator = "auto",
-    runtime: str | None = None,
-) -> dict[str, LabelledStudy]:
-    """Scores beside the truth of every study, from stored features or from features made now.
-
-    Stored features are used only if the same runtime made them.
-    """
-    from enteron.inference.embed import EmbedOptions, embed_study
-    from enteron.inference.runtimes import default_runtime, make_encoder
-    from enteron.inference.score import score_study
-    from enteron.inference.store import SUFFIX
-
-    progress = SilentProgress() if progress is None else progress
-    loaded = open_model(model)
-    runtime = runtime or default_runtime(loaded.backbone, accelerator)
-    encoder = make_encoder(loaded.backbone, runtime, accelerator=accelerator)
-    progress.message(f"Features by runtime {encoder.runtime}.")
-    studies: dict[str, LabelledStudy] = {}
-    for key, entry in entries.items():
-        with entry.open() as study:
-            # Labels that do not fit the images are refused before the long work.
-            labelled = entry.labelled_frames(study)
-            path = features / f"{key}{SUFFIX}"
-            with progress.task("Encoding", len(study)) as advance:
-                # Training may have stored augmented views beside the two that are scored.
-                embeddings = embed_study(
-                    study, encoder, path, EmbedOptions(), advance, extra_views=True
-                )
-            scores = score_study(
-                loaded.head, embeddings, times=study.times(), frames_per_row=study.frames_per_row
-            )
-        studies[key] = _labelled_study(entry, scores, labelled)
-    return studies
 
 
 def _signatures(entries: Mapping[str, DatasetStudy], features: Path) -> Signatures:
@@ -280,20 +288,6 @@ def _signatures(entries: Mapping[str, DatasetStudy], features: Path) -> Signatur
     return Signatures(
         encoder=stores[0].key.backbone, points=tuple(tuple(point.tolist()) for point in points)
     )
-
-
-def _labelled_study(entry: DatasetStudy, scores: Scores, labelled: LabelledFrames) -> LabelledStudy:
-    if isinstance(entry, Entry):
-        # Galar labels a study from end to end: a row's labels last up to the next row.
-        truth = label_rows(scores, truth_events(entry.table(), Unit.FRAME))
-        return LabelledStudy(scores, truth)
-    present = np.zeros(scores.values.shape, dtype=np.bool_)
-    known = np.zeros_like(present)
-    _, rows, labels = np.intersect1d(
-        scores.axis.frames, labelled.frames, assume_unique=True, return_indices=True
-    )
-    present[rows], known[rows] = labelled.labels.present[labels], labelled.labels.known[labels]
-    return LabelledStudy(scores, present, known)
 
 
 def _entries_of(

@@ -7,6 +7,7 @@ head.onnx             graph has weights of its own
 card.md             the same for people                              enteron.folders.model_card
 split.json          which studies trained, validated, were put aside enteron.datasets.splits
 calibration.json    what scores mean, fitted on other studies        enteron.calibration
+appearance.json     what the studies look like that the model knows  enteron.appearance
 priors.json         the priors that the calibration was fitted with  enteron.priors
 
 The files name each other by hashes. `model.json` holds those of weights, graphs and split,
@@ -24,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from pydantic import Field
 
+from enteron.appearance import Appearance
 from enteron.calibration import Calibration, Count
 from enteron.errors import ConfigError, ModelError, shown
 from enteron.files import (
@@ -57,6 +59,7 @@ RECORD = "model.json"
 CARD = "card.md"
 SPLIT = "split.json"
 CALIBRATION = "calibration.json"
+APPEARANCE = "appearance.json"
 PRIORS = "priors.json"  # those of `--priors` in training or calibration; absent: the packaged ones
 FEATURES = "features"  # folder: stored embeddings of the training data; may be deleted
 CHECKPOINT = "checkpoint"  # folder: exists while a training has not finished
@@ -434,6 +437,22 @@ def require_fitted_for(
             f"'{file}' was fitted on studies that trained the model, and does not say so",
             _CALIBRATE_AGAIN,
         )
+
+
+def save_appearance(appearance: Appearance, folder: Path) -> None:
+    """Write what the known studies look like."""
+    write_json(folder / APPEARANCE, appearance.model_dump(mode="json"))
+
+
+def load_appearance(folder: Path) -> Appearance | None:
+    """What the known studies look like; None in folders that were never calibrated."""
+    if not (folder / APPEARANCE).exists():
+        return None
+    table = read_json_object(folder / APPEARANCE, _CALIBRATE_AGAIN, error=ModelError)
+    try:
+        return make_options(Appearance, table, APPEARANCE)
+    except ConfigError as error:
+        raise ModelError(error.problem, _CALIBRATE_AGAIN) from error
 
 
 def calibration_hash(path: Path) -> str:

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
 
+from enteron.appearance import Likeness
 from enteron.calibration import FrameCalibration
 from enteron.datasets.submission import MAX_FRAME, write_submission
 from enteron.decoding import DecodedEvent, DecodeOptions
@@ -107,6 +108,7 @@ class ModelFacts(_Facts):
     hash: str | None = None  # first 16 digits of the hash of its weights, or of its calibration
     trained_on: dict[str, JsonValue] = Field(default_factory=dict)
     results: dict[str, float] = Field(default_factory=dict)
+    unproven: dict[str, str] = Field(default_factory=dict)  # findings not reported, and why
     calibrated: bool | None = None
     calibrated_on_training: int = 0  # studies of the calibration that had trained the model
     split: str | None = None
@@ -166,6 +168,7 @@ class RunRecord(_Facts):
     unreadable: Unreadable | None = None
     redundant: Redundant | None = None
     model: ModelFacts | None = None
+    likeness: Likeness | None = None  # whether the study looks like those that the model knows
     combination: CombinationFacts | None = None  # of `enteron combine`
     runtime: RuntimeFacts | None = None
     preset: str | None = None

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from enteron.decoding.events import DecodedEvent
 from enteron.folders.reading import CombinationFacts, CombinedMember, Reading, RunRecord
+from enteron.folders.trust import drawn_only_labels, learnt_from, unlike_study
 from enteron.labels import COLUMN, FINDINGS, LANDMARKS, REGIONS
 from enteron.report.clock import Clock, counted
 from enteron.types import Gap
@@ -24,6 +25,7 @@ class ReportedLabel:
     first: str  # frame and time of its first event
     first_number: int
     regions: str
+    drawn_only: bool  # whether the model knows it from drawings only
 
 
 @dataclass(frozen=True)
@@ -34,23 +36,36 @@ class SummaryPanel:
     reported: tuple[ReportedLabel, ...]
     not_found: tuple[str, ...]  # findings without an event
     silenced: tuple[str, ...]  # findings that the decoder never reports with these settings
+    unproven: tuple[tuple[str, str], ...]  # those that it was never shown to recognise, and why
+    learnt_from: str | None  # a sentence
+    unlike: str | None  # a sentence, where the study looks unlike all that the model knows
+    any_drawn_only: bool
     thresholds_known: bool  # so that the two can be told apart
     time_note: str
 
 
 def summary_panel(events: Sequence[DecodedEvent], clock: Clock, run: RunRecord) -> SummaryPanel:
     """Findings first, then landmarks; regions are the subject of the transit panel."""
+    drawn_only = drawn_only_labels(run.model)
     reported = tuple(
-        row for label in (*FINDINGS, *LANDMARKS) if (row := _reported(label, events, clock))
+        row
+        for label in (*FINDINGS, *LANDMARKS)
+        if (row := _reported(label, events, clock, label in drawn_only))
     )
+    unproven = {} if run.model is None else run.model.unproven
     absent = [label for label in FINDINGS if label not in {row.label for row in reported}]
     # A label whose threshold is None is never emitted (decision 21).
     silenced = [label for label in absent if run.thresholds.get(label, 0.0) is None]
+    silent = {*silenced, *(label for label in absent if label in unproven)}
     return SummaryPanel(
         headline=_headline(events),
         reported=reported,
-        not_found=tuple(label for label in absent if label not in silenced),
-        silenced=tuple(silenced),
+        not_found=tuple(label for label in absent if label not in silent),
+        silenced=tuple(label for label in silenced if label not in unproven),
+        unproven=tuple((label, unproven[label]) for label in absent if label in unproven),
+        learnt_from=learnt_from(run.model),
+        unlike=unlike_study(run),
+        any_drawn_only=any(event.label in drawn_only for event in events),
         thresholds_known=bool(run.thresholds),
         time_note=_time_note(clock),
     )
@@ -72,7 +87,9 @@ def _headline(events: Sequence[DecodedEvent]) -> str:
     return f"{headline} {recognised}." if regions else headline
 
 
-def _reported(label: str, events: Sequence[DecodedEvent], clock: Clock) -> ReportedLabel | None:
+def _reported(
+    label: str, events: Sequence[DecodedEvent], clock: Clock, drawn_only: bool
+) -> ReportedLabel | None:
     """The row of a label; None where it has no event."""
     numbered = [(number, event) for number, event in enumerate(events) if event.label == label]
     if not numbered:
@@ -88,6 +105,7 @@ def _reported(label: str, events: Sequence[DecodedEvent], clock: Clock) -> Repor
         first=clock.at(first.start),
         first_number=number,
         regions=", ".join(region for region in REGIONS if region in regions),
+        drawn_only=drawn_only,
     )
 
 

@@ -16,6 +16,7 @@ from enteron.calibration import calibrated
 from enteron.files import json_text, write_text
 from enteron.folders.reading import Reading, load_reading
 from enteron.folders.suspicious import read_suspicious
+from enteron.folders.trust import drawn_only_labels
 from enteron.labels import COLOURS, LABELS
 from enteron.report.clock import Clock, counted
 from enteron.report.comparison import ComparisonPanel, comparison_panel
@@ -62,6 +63,7 @@ class Page:
     completeness: CompletenessPanel
     confidence: ConfidencePanel
     facts: FactsPanel
+    drawn_only: tuple[str, ...]  # labels that the model knows from drawings only
     data: Mapping[str, Any]  # for the script
 
 
@@ -122,6 +124,7 @@ def make_page(
         completeness=completeness_panel(clock, run, gaps),
         confidence=confidence_panel(events, scores, run),
         facts=facts_panel(reading, clock),
+        drawn_only=drawn_only_labels(run.model),
         data={"word": clock.word, **curve_data(scores, clock)},
     )
 
