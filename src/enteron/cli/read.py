@@ -26,8 +26,12 @@ def read(
         ),
     ],
     model: Annotated[
-        Path, typer.Option(help="Model folder, as `enteron train` makes it.", readable=False)
-    ],
+        Path | None,
+        typer.Option(
+            help="Model folder, as `enteron train` makes it (default: the model in the package).",
+            readable=False,
+        ),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(help="Folder for the reading (default: ID-reading, here).", readable=False),
@@ -85,7 +89,8 @@ def read(
 
     Writes scores.parquet, events.json, events.csv, suspicious.json, submission.json, files for
     Label Studio, report.html and run.json. A killed run resumes when it is started again.
-    Example: [bold]enteron read study.mp4 --model model[/bold]
+    Example: [bold]enteron read study.mp4[/bold], or with a model of your own
+    [bold]enteron read study.mp4 --model model[/bold]
     """
     from enteron.cli.console import RichProgress, print_ignored
     from enteron.decoding import DecodeOptions
@@ -213,6 +218,8 @@ def show(reading: "Reading") -> None:
         f"[bold]Study {markup(reading.study)}[/bold]: {run.rows:,} frames, "
         + (f"{unreadable:,} of them unreadable" if unreadable else "all readable")
     )
+    if run.model is not None:
+        out.print(f"[dim]Model:[/dim] {markup(run.model.sentence)}.")
     if run.missing is not None:
         out.print(f"[bold red]Incomplete:[/bold red] {run.missing.sentence}.")
     for note in run.notes:

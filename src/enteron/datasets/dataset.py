@@ -88,6 +88,8 @@ class Dataset:
     studies: Mapping[str, DatasetStudy]
     notes: tuple[str, ...] = field(default=())
     """What a person should know about the data as they were found."""
+    synthetic: bool = False
+    """Whether `enteron phantom` drew the pictures, as the root itself says."""
     left_out: tuple[str, ...] = field(default=())
     """Studies, files and folders under the root that are not part of the data, with the reason."""
 

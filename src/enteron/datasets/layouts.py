@@ -56,7 +56,15 @@ def open_dataset(root: Path | str, layout: Layout | None = None) -> Dataset:
     title = "synthetic studies" if synthetic else "studies in Galar's layout"
     studies = find_studies(root)
     usable = _usable_studies(studies, root)
-    return Dataset(layout, title, root.name, reason, usable, left_out=tuple(studies.left_out()))
+    return Dataset(
+        layout,
+        title,
+        root.name,
+        reason,
+        usable,
+        synthetic=synthetic,
+        left_out=tuple(studies.left_out()),
+    )
 
 
 def _usable_studies(studies: Catalogue, root: Path) -> dict[str, Entry]:

@@ -29,7 +29,7 @@ from enteron.calibration import FrameCalibration
 from enteron.datasets.submission import MAX_FRAME, write_submission
 from enteron.decoding import DecodedEvent, DecodeOptions
 from enteron.decoding.events import to_annotation
-from enteron.errors import EnteronError, LabelError, nearest, shorten, shown
+from enteron.errors import EnteronError, LabelError, nearest, quantity, shorten, shown
 from enteron.files import RECORD_LIMIT, json_text, make_folder, read_json, write_json, write_text
 from enteron.folders.identity import (
     MIXED,
@@ -110,6 +110,26 @@ class ModelFacts(_Facts):
     calibrated: bool | None = None
     calibrated_on_training: int = 0  # studies of the calibration that had trained the model
     split: str | None = None
+
+    @property
+    def sentence(self) -> str:
+        """Which model it is and what it has seen, in one line, without a full stop."""
+        name = self.name or self.backbone or "unknown"
+        default = " (no model was named)" if self.default else ""
+        return f"{name}{default}, {trained_on_sentence(self.sources)}"
+
+
+def trained_on_sentence(sources: Sequence[TrainingSource]) -> str:
+    """What trained a model, and whether those are drawings; it ends without a full stop."""
+    if not sources:
+        return "which does not say what it was trained on"
+    parts = [
+        f"{source.title} ({source.kind}, {quantity(source.studies, 'study', 'studies')})"
+        for source in sources
+    ]
+    seen = {source.kind for source in sources}
+    only_drawn = ": it has never seen a real frame" if seen == {"drawings"} else ""
+    return f"trained on {' and '.join(parts)}{only_drawn}"
 
 
 class CombinedMember(_Facts):

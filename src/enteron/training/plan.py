@@ -33,6 +33,7 @@ from enteron.folders.model import (
 from enteron.inference.accelerator import Accelerator
 from enteron.inference.runtimes import RUNTIMES
 from enteron.labels import FINDINGS
+from enteron.model.requirements import require_torch
 from enteron.options import parse_json_options
 from enteron.priors import Priors, load_priors, save_priors
 from enteron.progress import Progress
@@ -77,6 +78,7 @@ class TrainingPlan:
 
 def make_plan(request: TrainingRequest, progress: Progress) -> TrainingPlan:
     """Find the studies, split them and read their labels; unusable input raises an error."""
+    require_torch("training")
     _require_runtime(request)
     priors = None if request.priors is None else load_priors(request.priors)
     sources = open_sources(request.roots)

@@ -11,8 +11,9 @@ page.py       training.html and TensorBoard
 
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -57,7 +58,7 @@ from enteron.training.plan import (
 )
 from enteron.training.results import EpochRecord, ValidationMetrics, calibrated_results
 from enteron.training.sampling import Samples, StudySamples, draw_weights, oversampling
-from enteron.types import StudyFingerprint
+from enteron.types import DataKind, StudyFingerprint, TrainingSource
 
 _TRAINED_PARTS: dict[Regime, str] = {
     "full": "backbone and head",
@@ -79,7 +80,7 @@ def run_training(plan: TrainingPlan, progress: Progress) -> EpochRecord:
         elif not is_started(out):
             mark_started(plan)
         processes.barrier()
-        fingerprints = _fingerprints(plan) if processes.is_first else ()
+        identities = _identities(plan) if processes.is_first else {}
         network = start_network(options.model, options.seed)
         if options.model.local_evidence:
             teach_local_evidence(plan, network, processes, progress)
@@ -104,7 +105,7 @@ def run_training(plan: TrainingPlan, progress: Progress) -> EpochRecord:
             device=device,
         ).run()
         if processes.is_first:
-            _write_model_folder(plan, result, train, val, fingerprints)
+            _write_model_folder(plan, result, train, val, identities)
         processes.barrier()
         return result.best
 
@@ -287,13 +288,45 @@ def _report_compute(
     )
 
 
-def _fingerprints(plan: TrainingPlan) -> tuple[StudyFingerprint, ...]:
+@dataclass(frozen=True)
+class _StudyIdentity:
+    fingerprint: StudyFingerprint
+    is_drawn: bool  # as the study itself says, wherever its folder lies
+
+
+def _identities(plan: TrainingPlan) -> dict[str, _StudyIdentity]:
     """Of the training studies, taken at the start: their files may be gone at the end."""
-    fingerprints: list[StudyFingerprint] = []
+    identities: dict[str, _StudyIdentity] = {}
     for study_id in plan.split.train:
         with plan.studies[study_id].open() as study:
-            fingerprints.append(study_fingerprint(study))
-    return tuple(fingerprints)
+            is_drawn = study.metadata.frames_per_row is not None
+            identities[study_id] = _StudyIdentity(study_fingerprint(study), is_drawn)
+    return identities
+
+
+def training_sources(
+    plan: TrainingPlan, samples: Samples, drawn: Mapping[str, bool]
+) -> tuple[TrainingSource, ...]:
+    """The datasets of a training, and whether their pictures are drawings.
+
+    A root of `enteron phantom` says so, and so does each of its studies, if it was moved elsewhere.
+    `drawn` says it by the id of a study.
+    """
+    sources: list[TrainingSource] = []
+    for source in plan.sources:
+        # The names of a single source's studies are their ids; its samples bear no title.
+        own = [s for s in samples.studies if len(plan.sources) == 1 or s.source == source.title]
+        kinds = {source.dataset.synthetic or drawn.get(study.study, False) for study in own}
+        kind: DataKind = "real frames"
+        if kinds == {True} or (not kinds and source.dataset.synthetic):
+            kind = "drawings"
+        elif True in kinds:
+            kind = "drawings and real frames"
+        frames = sum(len(study) for study in own)
+        sources.append(
+            TrainingSource(title=source.title, kind=kind, studies=len(own), frames=frames)
+        )
+    return tuple(sources)
 
 
 def _write_model_folder(
@@ -301,7 +334,7 @@ def _write_model_folder(
     result: TrainingResult,
     train: BatchSource,
     val: BatchSource,
-    fingerprints: tuple[StudyFingerprint, ...],
+    identities: Mapping[str, _StudyIdentity],
 ) -> None:
     """Write everything; `model.json` comes last, then the checkpoints are deleted."""
     out, options = plan.request.out, plan.request.options
@@ -316,7 +349,10 @@ def _write_model_folder(
         out,
         result.network,
         split_hash=plan.split.hash,
-        training_studies=fingerprints,
+        training_studies=tuple(identity.fingerprint for identity in identities.values()),
+        sources=training_sources(
+            plan, train.samples, {study: known.is_drawn for study, known in identities.items()}
+        ),
         training=_summary(plan, result, train, val),
         frames_by_label={label: int(count) for label, count in counts},
         results=_results(result.best),
