@@ -81,11 +81,8 @@ class Preprocessing(Options):
             )
         # Channels-last is torch's fast uint8 path, and rounds after each axis as Pillow does.
         pictures = pictures.contiguous(memory_format=torch.channels_last)
+        pictures = self._cut(pictures, circle)
         height, width = pictures.shape[2:]
-        if self.border == "masked":
-            left, top, side, _ = self.shown_part(height, width, circle)
-            pictures = pictures[:, :, top : top + side, left : left + side]
-            height = width = side
         target = self._resized_shape(height, width)
         if target != (height, width):
             pictures = functional.interpolate(
@@ -94,6 +91,23 @@ class Preprocessing(Options):
         top, left = round((target[0] - self.size) / 2), round((target[1] - self.size) / 2)
         images = pictures[:, :, top : top + self.size, left : left + self.size]
         return images * _disc(self.size) if self.border == "masked" else images
+
+    def unresized(self, picture: "torch.Tensor", circle: "Circle | None" = None) -> "torch.Tensor":
+        """A picture (3, height, width), uint8, as it is; of a masked border the square around the
+        circle, black outside of it.
+        """
+        if self.border == "kept":
+            return picture
+        part = self._cut(picture, circle)
+        return part * _disc(part.shape[-1])
+
+    def _cut(self, pictures: "torch.Tensor", circle: "Circle | None") -> "torch.Tensor":
+        """Pictures (..., height, width), where the border is masked without what is beyond it."""
+        if self.border == "kept":
+            return pictures
+        height, width = pictures.shape[-2:]
+        left, top, side, _ = self.shown_part(height, width, circle)
+        return pictures[..., top : top + side, left : left + side]
 
     def shown_part(
         self, height: int, width: int, circle: "Circle | None" = None

@@ -32,6 +32,7 @@ class Batch:
     inputs: torch.Tensor  # clips (n, frames, 3, size, size) uint8, or windows (n, frames, 512)
     targets: torch.Tensor  # (n, 17) float32, 0 or 1; 0 where unknown
     known: torch.Tensor  # (n, 17) bool
+    erased: torch.Tensor | None = None  # (n, 4) rectangle to blank in each clip, where augmented
 
 
 class BatchSource(Protocol):
@@ -51,8 +52,8 @@ class BatchSource(Protocol):
         """A batch for every draw, in order."""
         ...
 
-    def prepare(self, inputs: torch.Tensor) -> torch.Tensor:
-        """Convert a batch's inputs, already on the device, to what the network takes."""
+    def prepare(self, batch: Batch, device: torch.device) -> torch.Tensor:
+        """A batch's inputs on the device, as the network takes them."""
         ...
 
 
@@ -62,8 +63,13 @@ def clip_rows(samples: Samples, frames: int, step: int) -> NDArray[np.int64]:
     return np.concatenate([np.empty((0, frames), np.int64), *rows])
 
 
-def make_batch(samples: Samples, chosen: NDArray[np.int64], inputs: torch.Tensor) -> Batch:
+def make_batch(
+    samples: Samples,
+    chosen: NDArray[np.int64],
+    inputs: torch.Tensor,
+    erased: torch.Tensor | None = None,
+) -> Batch:
     """The chosen samples with their inputs and labels."""
     labels = samples.labels[chosen]
     targets = torch.from_numpy(labels.present.astype(np.float32))
-    return Batch(chosen, inputs, targets, torch.from_numpy(labels.known.copy()))
+    return Batch(chosen, inputs, targets, torch.from_numpy(labels.known.copy()), erased)
