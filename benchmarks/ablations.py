@@ -62,6 +62,7 @@ class Task:
     folder: Path
     row: str
     seed: int
+    draws: int | None = None  # per epoch
 
 
 def main() -> None:
@@ -71,6 +72,7 @@ def main() -> None:
     arguments.add_argument("--tests", type=int, default=8)
     arguments.add_argument("--frames", type=int, default=1000)
     arguments.add_argument("--seeds", type=int, default=3)
+    arguments.add_argument("--draws", type=int, help="clips per epoch (default: all frames)")
     arguments.add_argument("--rows", default=",".join(ROWS))
     arguments.add_argument("--json", type=Path, help="also write every metric here")
     options = arguments.parse_args()
@@ -78,7 +80,7 @@ def main() -> None:
     for name in (TRAIN, TEST):
         make_features(options.folder, name)
     tasks = [
-        Task(options.folder, row, seed)
+        Task(options.folder, row, seed, options.draws)
         for row in options.rows.split(",")
         for seed in range(42, 42 + options.seeds)
     ]
@@ -105,7 +107,9 @@ def run(task: Task) -> dict[str, float]:
     from enteron.training.loop import TrainingLoop
     from enteron.training.options import recipe
 
-    options = recipe("lite", **ROWS[task.row], seed=task.seed)
+    changes = ROWS[task.row]
+    sampler = {**changes.get("sampler", {}), "samples": task.draws}
+    options = recipe("lite", **(changes | {"sampler": sampler}), seed=task.seed)
     studies = find_studies(task.folder / TRAIN)
     split = seeded_split(studies, seed=42, val=VALIDATION)
 

@@ -29,6 +29,7 @@ from enteron.files import (
     write_text,
 )
 from enteron.folders.model_card import Card, card_text
+from enteron.inference.spacing import Spacing
 from enteron.labels import LABELS
 from enteron.model.options import VIT_SIZE, BackboneSpec, ModelOptions
 from enteron.options import Options, Sha256, make_options
@@ -82,6 +83,9 @@ class ModelRecord(Options):
     """Of the split into training, validation and test studies; none when nothing was split."""
     training_studies: tuple[StudyFingerprint, ...] | None = Field(default=None, max_length=100_000)
     """Fingerprints of the studies that trained it, sorted; None in folders of versions before."""
+    spacings: tuple[Spacing, ...] = Field(default=(), max_length=100)
+    """Distances between the frames of its training clips, the commonest first; empty for single
+    frames and in folders of versions before."""
     training: dict[str, Any] = Field(default_factory=dict)
     """Summary of the training in a few short values: counts and devices, never names of studies."""
     frames_by_label: dict[str, Count] = Field(default_factory=dict)
@@ -104,6 +108,7 @@ def save_model(
     *,
     split_hash: str | None = None,
     training_studies: tuple[StudyFingerprint, ...] = (),
+    spacings: tuple[Spacing, ...] = (),
     training: dict[str, Any] | None = None,
     frames_by_label: dict[str, int] | None = None,
     results: dict[str, float] | None = None,
@@ -124,6 +129,7 @@ def save_model(
         split_hash=split_hash,
         # Sorted: their order must not tell which hash is which study's.
         training_studies=tuple(sorted(training_studies, key=lambda study: study.id)),
+        spacings=spacings,
         training=training or {},
         frames_by_label=frames_by_label or {},
         results=results or {},

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from enteron.inference.spacing import Spacing
 from enteron.model.preprocessing import window_rows
 from enteron.training.sampling import Samples
 
@@ -61,6 +62,30 @@ def clip_rows(samples: Samples, frames: int, step: int) -> NDArray[np.int64]:
     """(n, frames) stored rows of every sample's clip (decision 1)."""
     rows = [window_rows(study.stored.size, step, frames)[study.rows] for study in samples.studies]
     return np.concatenate([np.empty((0, frames), np.int64), *rows])
+
+
+def clip_spacings(samples: Samples, frames: int, step: int) -> tuple[Spacing, ...]:
+    """How far apart the last two frames of clips are in the recording, the commonest first.
+
+    Clips at the start of a study, which repeat its first frame, do not count. At most ten spacings
+    are listed, and none that fewer than one clip in a thousand has.
+    """
+    if frames == 1:
+        return ()
+    numbers = [
+        study.stored[window_rows(study.stored.size, step, frames)[study.rows]]
+        for study in samples.studies
+    ]
+    clips = np.concatenate([np.empty((0, frames), np.int64), *numbers])
+    apart, counts = np.unique(clips[:, -1] - clips[:, -2], return_counts=True)
+    apart, counts = apart[apart > 0], counts[apart > 0]
+    shares = counts / max(counts.sum(), 1)
+    order = np.lexsort((apart, -counts))[:10]
+    return tuple(
+        Spacing(frames=int(apart[i]), share=round(float(shares[i]), 4))
+        for i in order
+        if shares[i] >= 0.001
+    )
 
 
 def make_batch(

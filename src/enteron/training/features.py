@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from enteron.datasets.dataset import DatasetStudy
 from enteron.errors import StudyError
 from enteron.files import make_folder
-from enteron.inference.embed import FLIPPED, PLAIN, EmbedOptions, View, embed_study
+from enteron.inference.embed import EmbedOptions, embed_study
 from enteron.inference.encoder import Encoder, ImageBatch
 from enteron.inference.store import SUFFIX
+from enteron.inference.views import FLIPPED, PLAIN, View
 from enteron.model.preprocessing import Preprocessing
 from enteron.training.augmentation import Augmentation
 from enteron.training.batches import Batch, Draw, clip_rows, make_batch

@@ -39,7 +39,7 @@ from enteron.priors import save_priors
 from enteron.progress import Progress, SilentProgress
 from enteron.study.fingerprint import study_fingerprint
 from enteron.training.augmentation import Augmentation
-from enteron.training.batches import BatchSource
+from enteron.training.batches import BatchSource, clip_spacings
 from enteron.training.checkpoint import load_evidence, save_evidence
 from enteron.training.distributed import Processes, process_group, training_device
 from enteron.training.features import FeatureSource, StudyFeatures, store_features
@@ -317,6 +317,7 @@ def _write_model_folder(
         result.network,
         split_hash=plan.split.hash,
         training_studies=fingerprints,
+        spacings=clip_spacings(train.samples, options.model.frames, options.model.neighbour_step),
         training=_summary(plan, result, train, val),
         frames_by_label={label: int(count) for label, count in counts},
         results=_results(result.best),
