@@ -10,23 +10,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import torch
 
 from benchmarks._training_data import TEST, TRAIN, training_split
 from enteron.datasets.galar import find_studies
 from enteron.datasets.submission import read_submission
-from enteron.inference.embed import embed_study
 from enteron.inference.score import score_study
-from enteron.inference.torch_runtime import TorchEncoder
+from enteron.inference.store import UNREADABLE, Embeddings, StoreKey, StoreRecord
+from enteron.inference.views import VIEW_SETS
 from enteron.model import torchvision_operators
 from enteron.model.backbones import TINY_TRUNK, Backbone, make_differential, seeded_projection
 from enteron.model.network import Network
 from enteron.model.options import BackboneSpec
-from enteron.model.preprocessing import Preprocessing
+from enteron.model.preprocessing import Preprocessing, flipped
 from enteron.training.augmentation import Augmentation
 from enteron.training.loop import TrainingLoop
 from enteron.training.options import TrainingOptions, recipe
-from enteron.training.pictures import ClipOptions, ClipSource
+from enteron.training.pictures import ClipOptions, ClipSource, StudyPictures
 from enteron.training.sampling import Samples, study_samples
 from enteron.types import Annotation, Scores
 
@@ -102,21 +103,34 @@ def train_and_score(task: SmallTraining) -> list[Scores]:
     train = source(split.train, Augmentation(options.augmentation, SIZE))
     network = (
         TrainingLoop(small_network(options), train, source(split.val, None), options).run().network
-    )
+    ).eval()
     return [score(task, network, study) for study in find_studies(task.folder / TEST)]
 
 
 def score(task: SmallTraining, network: Network, name: str) -> Scores:
-    """The scores of a test study, whose embeddings are not kept."""
+    """The scores of a test study, whose small pictures are kept and whose embeddings are not."""
     study = find_studies(task.folder / TEST)[name].open()
-    path = task.folder / f"{task.system}-{task.seed}-{name}.npy"
-    encoder = TorchEncoder(network.backbone, threads=1)
-    try:
-        embeddings = embed_study(study, encoder, path)
-        return score_study(network, embeddings, frames_per_row=study.frames_per_row)
-    finally:
-        for file in path.parent.glob(f"{path.name}*"):
-            file.unlink()
+    preprocessing = network.backbone.spec.preprocessing
+    pictures = StudyPictures(study, preprocessing, task.folder / "squares", SIZE)
+    images = [pictures.image(row) for row in range(len(study))]
+    batch = preprocessing.normalise(torch.stack([i for i in images if i is not None]))
+    with torch.inference_mode():
+        features = [
+            torch.cat([network.backbone(part) for part in view.split(64)])
+            for view in (batch, flipped(batch))
+        ]
+    views = tuple(view.name for view in VIEW_SETS["flip"])
+    key = StoreKey(
+        backbone="", preprocessing="", runtime="torch", views=views, precision="float32",
+        redundancy=None, study="", samples="",
+    )  # fmt: skip
+    embeddings = Embeddings(
+        StoreRecord(key=key, study=study.id, chunk=64, checksums=()),
+        study.numbers,
+        np.array([UNREADABLE if i is None else row for row, i in enumerate(images)], np.int32),
+        torch.stack(features, dim=1).numpy(),
+    )
+    return score_study(network, embeddings, frames_per_row=study.frames_per_row)
 
 
 def truths(folder: Path) -> list[Annotation]:

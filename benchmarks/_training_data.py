@@ -25,6 +25,7 @@ from enteron.inference.views import VIEW_SETS, View, ViewSet
 from enteron.metrics.frames import frame_metrics
 from enteron.model.backbones import lite_backbone
 from enteron.model.network import Network
+from enteron.study import open_study
 from enteron.training.results import findings_ap, region_accuracy
 from enteron.training.sampling import StudySamples, study_samples
 from enteron.types import FrameLabels
@@ -83,14 +84,22 @@ def make_features(
     name: str,
     features_name: str | None = None,
     views: Sequence[View] = VIEW_SETS["flip"],
+    thinned: int = 1,
 ) -> None:
-    """Encode the studies of one root that have no stored features yet."""
+    """Encode the studies of one root that have no stored features yet.
+
+    `thinned`: as if only every so many-th frame had been stored.
+    """
     backbone = lite_backbone()
     encoder = make_encoder(backbone, default_runtime(backbone))
     features = features_folder(folder, features_name or name)
     features.mkdir(parents=True, exist_ok=True)
     for study, entry in find_studies(folder / name).items():
-        embed_study(entry.open(), encoder, features / f"{study}.npy", views=views)
+        opened = entry.open()
+        if thinned > 1:
+            folder_of_frames = Path(opened.files()[0]).parent
+            opened = open_study(folder_of_frames, study_id=study, only=opened.numbers[::thinned])
+        embed_study(opened, encoder, features / f"{study}.npy", views=views)
 
 
 def features_folder(folder: Path, name: str) -> Path:

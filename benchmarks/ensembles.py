@@ -42,8 +42,6 @@ from enteron.training.folds import divide
 from enteron.training.sampling import study_samples
 
 MODELS = 3
-TURNED = "navicam-d4"
-"""Stored features of the test studies with all eight views."""
 ROUNDS = 3
 TIMED_FRAMES = 64
 
@@ -56,6 +54,7 @@ class Task:
     seed: int
     split: Split
     draws: int | None
+    features: str  # of the test studies, with all eight views
     views: tuple[ViewSet, ...]
 
 
@@ -65,15 +64,19 @@ def main() -> None:
     arguments.add_argument("--studies", type=int, default=16)
     arguments.add_argument("--tests", type=int, default=8)
     arguments.add_argument("--frames", type=int, default=1000)
+    arguments.add_argument(
+        "--thinned", type=int, default=1, help="test on every so many-th stored frame only"
+    )
     arguments.add_argument("--draws", type=int, help="clips per epoch (default: all frames)")
     options = arguments.parse_args()
     folder = options.folder
     make_data(folder, options.studies, options.tests, options.frames)
     make_features(folder, TRAIN)
-    make_features(folder, TEST, TURNED, VIEW_SETS["d4"])
+    turned = f"{TEST}-d4-{options.thinned}"
+    make_features(folder, TEST, turned, VIEW_SETS["d4"], options.thinned)
     split, every = training_split(folder), tuple(VIEW_SETS)
-    seeds = [Task(folder, 42 + n, split, options.draws, every) for n in range(MODELS)]
-    folds = [Task(folder, 42, fold, options.draws, ("flip",)) for fold in divided(folder)]
+    seeds = [Task(folder, 42 + n, split, options.draws, turned, every) for n in range(MODELS)]
+    folds = [Task(folder, 42, f, options.draws, turned, ("flip",)) for f in divided(folder)]
     with ProcessPoolExecutor(cores(), mp_context=SPAWN) as pool:
         tested = list(pool.map(run, [*seeds, *folds]))
     by_seed, by_fold = tested[:MODELS], tested[MODELS:]
@@ -119,7 +122,7 @@ def run(task: Task) -> dict[ViewSet, UnseenScores]:
     options = recipe("lite", sampler={"samples": task.draws}, seed=task.seed)
     network = train_on_features(task.folder, task.split, options).network
     return {
-        views: score_test_studies(task.folder, network, views=views, features=TURNED)
+        views: score_test_studies(task.folder, network, views=views, features=task.features)
         for views in task.views
     }
 
