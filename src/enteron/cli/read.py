@@ -7,6 +7,8 @@ import typer
 
 from enteron.cli.decode import Preset, parse_weights
 from enteron.cli.parameters import AcceleratorOption, DecoderConfigOption, RuntimeOption
+from enteron.inference.spacing import NeighbourStep
+from enteron.inference.views import ViewSet
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,9 +40,24 @@ def read(
     ] = None,
     preset: Annotated[Preset, typer.Option(help="How scores become events.")] = Preset.TRANSIT,
     config: DecoderConfigOption = None,
+    views: Annotated[
+        ViewSet | None,
+        typer.Option(
+            help="Mirrored and turned copies of each frame whose scores are averaged: none, the "
+            "mirror image, both mirror axes (4 views), or all eight (default: flip)."
+        ),
+    ] = None,
     tta: Annotated[
-        bool, typer.Option("--tta/--no-tta", help="Score the mirror image of each clip as well.")
-    ] = True,
+        bool | None,
+        typer.Option("--tta/--no-tta", help="Short for --views flip and --views none."),
+    ] = None,
+    neighbour_step: Annotated[
+        NeighbourStep,
+        typer.Option(
+            help="Frames of a clip: stored neighbours, or as far apart as in most of the model's "
+            "training clips."
+        ),
+    ] = "stored",
     runtime: RuntimeOption = None,
     accelerator: AcceleratorOption = "auto",
     skip_redundant: Annotated[
@@ -108,7 +125,8 @@ def read(
     options = ReadOptions(
         preset=preset.value,
         decoding=decoding,
-        tta=tta,
+        views=_views(views, tta),
+        neighbour_step=neighbour_step,
         runtime=runtime,
         accelerator=accelerator,
         redundancy=REDUNDANCY_LIMIT if skip_redundant else None,
@@ -126,6 +144,21 @@ def read(
         show(reading)
         return
     _read_several(reader, found, folder, truths, progress)
+
+
+def _views(views: ViewSet | None, tta: bool | None) -> ViewSet:
+    """The views that were asked for, by either name."""
+    from enteron.errors import ConfigError
+
+    if tta is None:
+        return views or "flip"
+    short: ViewSet = "flip" if tta else "none"
+    if views not in (None, short):
+        raise ConfigError(
+            f"--views {views} and {'--tta' if tta else '--no-tta'} contradict each other",
+            "give one of them",
+        )
+    return short
 
 
 def _with_id(found: "FoundStudies", study_id: str) -> "FoundStudies":

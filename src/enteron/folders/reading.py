@@ -42,6 +42,7 @@ from enteron.folders.identity import (
 from enteron.folders.scores import SCORES, read_score_metadata, read_scores
 from enteron.ids import require_study_id
 from enteron.inference.store import open_embeddings
+from enteron.inference.views import ViewSet
 from enteron.labels import LABELS, REGIONS
 from enteron.study.content import StudyContent, read_content, sampled_hash
 from enteron.study.study import Study
@@ -155,7 +156,17 @@ class RuntimeFacts(_Facts):
 
     name: str | None = None
     why: str | None = None
-    tta: bool | None = None
+    views: ViewSet | None = None  # mirrored and turned copies that were averaged
+    neighbour_step: int | None = None  # stored frames between those of a clip, if not the model's
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_earlier_versions(cls, values: Any) -> Any:
+        """Readings of version 0.1 say `tta`: with the mirror image, or without."""
+        if isinstance(values, dict) and isinstance(values.get("tta"), bool):
+            views = "flip" if values["tta"] else "none"
+            return {"views": views} | {k: v for k, v in values.items() if k != "tta"}
+        return values
 
 
 State = Literal["started", "embedded", "scored", "decoded", "illustrated", "finished"]

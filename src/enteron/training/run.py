@@ -40,7 +40,7 @@ from enteron.priors import save_priors
 from enteron.progress import Progress, SilentProgress
 from enteron.study.fingerprint import study_fingerprint
 from enteron.training.augmentation import Augmentation
-from enteron.training.batches import BatchSource
+from enteron.training.batches import BatchSource, clip_spacings
 from enteron.training.checkpoint import load_evidence, save_evidence
 from enteron.training.distributed import Processes, process_group, training_device
 from enteron.training.features import FeatureSource, StudyFeatures, store_features
@@ -350,6 +350,7 @@ def _write_model_folder(
         result.network,
         split_hash=plan.split.hash,
         training_studies=tuple(identity.fingerprint for identity in identities.values()),
+        spacings=clip_spacings(train.samples, options.model.frames, options.model.neighbour_step),
         sources=training_sources(
             plan, train.samples, {study: known.is_drawn for study, known in identities.items()}
         ),
