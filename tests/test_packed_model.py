@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import onnx
@@ -26,15 +28,19 @@ from enteron.folders.model import (
     save_model,
 )
 from enteron.folders.packing import pack_model
+from enteron.folders.reading import trained_on_sentence
 from enteron.inference.accelerator import uses_cuda
 from enteron.inference.graph_model import GraphBackbone
 from enteron.inference.runtimes import candidate_runtimes, default_runtime, make_encoder
+from enteron.labels import LABELS
 from enteron.model import requirements
 from enteron.model.network import start_network
 from enteron.model.options import ModelOptions
 from enteron.model.preprocessing import window_rows
 from enteron.priors import load_priors, priors_hash
-from enteron.types import TrainingSource
+from enteron.training.run import training_sources
+from enteron.training.sampling import Samples, StudySamples
+from enteron.types import FrameLabels, Layout, TrainingSource
 from tests.conftest import ROOT
 from tests.making import write_frames
 from tests.model.making import smooth_images
@@ -376,3 +382,59 @@ def test_weights_too_large_for_half_precision_are_refused(tmp_path):
     with pytest.raises(ModelError, match=r"'backbone.projection.weight' has numbers.*16 bits"):
         pack_model(tmp_path / "m", tmp_path / "p")
     assert not (tmp_path / "p" / "model.json").exists()
+
+
+# ---- what trained a model
+
+
+def samples_of(*studies: tuple[str, int], title: str = "") -> list[StudySamples]:
+    return [
+        StudySamples(
+            study,
+            np.arange(count),
+            np.arange(count),
+            FrameLabels.complete(np.zeros((count, len(LABELS)), bool)),
+            title,
+        )
+        for study, count in studies
+    ]
+
+
+def source_of(title: str, synthetic: bool) -> Source:
+    return Source(Dataset(Layout.GALAR, title, "root", "", {}, synthetic=synthetic), title, "")
+
+
+def test_drawings_are_known_by_their_root_or_by_their_studies():
+    drawn, moved = source_of("synthetic studies", True), source_of("studies", False)
+    both = samples_of(("a", 5), title=drawn.title) + samples_of(("b", 2), ("c", 3), title="studies")
+    plan: Any = SimpleNamespace(sources=(drawn, moved))
+    for says, kind in (
+        ({"b": True, "c": True}, "drawings"),
+        ({"b": True}, "drawings and real frames"),
+        ({}, "real frames"),
+    ):
+        sources = training_sources(plan, Samples(both), says)
+        assert [source.kind for source in sources] == ["drawings", kind]
+        assert [(source.studies, source.frames) for source in sources] == [(1, 5), (2, 5)]
+    # The samples of a single source bear no title.
+    single: Any = SimpleNamespace(sources=(drawn,))
+    alone = training_sources(single, Samples(samples_of(("a", 4))), {})
+    assert [(source.kind, source.studies, source.frames) for source in alone] == [
+        ("drawings", 1, 4)
+    ]
+
+
+def test_a_model_of_drawings_says_that_it_has_seen_nothing_real():
+    assert trained_on_sentence(SOURCES[:1]) == (
+        "trained on synthetic studies (drawings, 3 studies): it has never seen a real frame"
+    )
+    assert trained_on_sentence(()) == "which does not say what it was trained on"
+
+
+# ---- a plain installation
+
+
+@pytest.mark.slow
+def test_a_plain_installation_reads_a_video_offline(packed, capsys):
+    plain_install.main(["--model", str(packed)])
+    assert "both pages are complete" in capsys.readouterr().out
