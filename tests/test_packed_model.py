@@ -16,8 +16,11 @@ import torch
 from typer.testing import CliRunner
 
 import enteron
+from benchmarks import plain_install
 from enteron.calibration import Calibration, FittedFor
 from enteron.cli import app
+from enteron.datasets.dataset import Dataset
+from enteron.datasets.layouts import Source
 from enteron.errors import EnteronError, ModelError
 from enteron.folders.model import (
     default_model,
