@@ -5,28 +5,40 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from enteron.datasets.galar import find_studies
+from enteron.datasets.galar import Entry, find_studies
+from enteron.datasets.splits import Split, seeded_split
 from enteron.datasets.submission import read_submission
 from enteron.fitting.frames import label_rows
 from enteron.inference.embed import embed_study
 from enteron.inference.runtimes import default_runtime, make_encoder
 from enteron.inference.score import score_study
 from enteron.inference.store import Embeddings, open_embeddings
+from enteron.inference.views import VIEW_SETS, View, ViewSet
 from enteron.metrics.frames import frame_metrics
 from enteron.model.backbones import lite_backbone
 from enteron.model.network import Network
+from enteron.study import open_study
 from enteron.training.results import findings_ap, region_accuracy
+from enteron.training.sampling import StudySamples, study_samples
 from enteron.types import FrameLabels
+
+if TYPE_CHECKING:
+    from enteron.training.loop import TrainingResult
+    from enteron.training.options import TrainingOptions
 
 FOLDER = Path(tempfile.gettempdir()) / "enteron-training"
 TRAIN, TEST = "mixed", "navicam"
+VALIDATION = 0.25
 RESAMPLES = 500
+METRICS = {"findings": "findings AP", "regions": "region accuracy", "all": "AP of all labels"}
 
 
 @dataclass(frozen=True)
@@ -67,14 +79,27 @@ def make_data(folder: Path, studies: int, tests: int, frames: int) -> None:
         subprocess.run([*command, "--seed", str(seed), "--device", name], check=True)
 
 
-def make_features(folder: Path, name: str) -> None:
-    """Encode the studies of one root that have no stored features yet."""
+def make_features(
+    folder: Path,
+    name: str,
+    features_name: str | None = None,
+    views: Sequence[View] = VIEW_SETS["flip"],
+    thinned: int = 1,
+) -> None:
+    """Encode the studies of one root that have no stored features yet.
+
+    `thinned`: as if only every so many-th frame had been stored.
+    """
     backbone = lite_backbone()
     encoder = make_encoder(backbone, default_runtime(backbone))
-    features = features_folder(folder, name)
+    features = features_folder(folder, features_name or name)
     features.mkdir(parents=True, exist_ok=True)
     for study, entry in find_studies(folder / name).items():
-        embed_study(entry.open(), encoder, features / f"{study}.npy")
+        opened = entry.open()
+        if thinned > 1:
+            folder_of_frames = Path(opened.files()[0]).parent
+            opened = open_study(folder_of_frames, study_id=study, only=opened.numbers[::thinned])
+        embed_study(opened, encoder, features / f"{study}.npy", views=views)
 
 
 def features_folder(folder: Path, name: str) -> Path:
@@ -85,15 +110,75 @@ def open_features(folder: Path, name: str, study: str) -> Embeddings:
     return open_embeddings(features_folder(folder, name) / f"{study}.npy", check=False)
 
 
-def score_test_studies(folder: Path, network: Network) -> UnseenScores:
-    """Score the test studies with both flips, as `enteron read` does."""
+def score_test_studies(
+    folder: Path,
+    network: Network,
+    *,
+    views: ViewSet = "flip",
+    step: int | None = None,
+    features: str = TEST,
+) -> UnseenScores:
+    """Score the test studies, with both flips by default, as `enteron read` does."""
     truths = {a.study: a for a in read_submission(folder / TEST / "truth.json")}
     truth, values = [], []
     for study in find_studies(folder / TEST):
-        scores = score_study(network, open_features(folder, TEST, study))
+        stored = open_features(folder, features, study)
+        scores = score_study(network, stored, views=views, step=step)
         values.append(scores.values)
         truth.append(label_rows(scores, truths[study]))
     return UnseenScores(truth, values)
+
+
+def training_split(folder: Path) -> Split:
+    """The studies that train and those that choose the epoch, the same for every seed."""
+    return seeded_split(find_studies(folder / TRAIN), seed=42, val=VALIDATION)
+
+
+def train_on_features(
+    folder: Path,
+    split: Split,
+    options: "TrainingOptions",
+    samples_of: Callable[[Entry], StudySamples] | None = None,
+) -> "TrainingResult":
+    """Train a head on stored features of the training root; `samples_of`: how labels are joined."""
+    from enteron.model.network import start_network
+    from enteron.training.features import FeatureSource, StudyFeatures
+    from enteron.training.loop import TrainingLoop
+
+    studies = find_studies(folder / TRAIN)
+
+    def source(members: tuple[str, ...]) -> FeatureSource:
+        features: list[StudyFeatures] = []
+        for study in members:
+            entry, stored = studies[study], open_features(folder, TRAIN, study)
+            samples = study_samples(entry, 1) if samples_of is None else samples_of(entry)
+            features.append(StudyFeatures(samples, np.asarray(stored.features), stored.readable))
+        return FeatureSource(features, options.model.frames, options.model.neighbour_step)
+
+    network = start_network(options.model, options.seed)
+    return TrainingLoop(network, source(split.train), source(split.val), options).run()
+
+
+def paired_gain(
+    better: Sequence[UnseenScores], other: Sequence[UnseenScores]
+) -> dict[str, tuple[float, float, float]]:
+    """Difference of mean metrics over models, and its 95 % interval by resampling studies."""
+    rng = np.random.default_rng(0)
+    count = len(better[0].truth)
+    draws = [None, *(rng.integers(count, size=count) for _ in range(RESAMPLES))]
+
+    def difference(studies: NDArray[np.int64] | None) -> dict[str, float]:
+        one, two = ([scores.metrics(studies) for scores in models] for models in (better, other))
+        return {
+            name: float(np.mean([m[name] for m in one]) - np.mean([m[name] for m in two]))
+            for name in one[0]
+        }
+
+    overall, *resampled = [difference(studies) for studies in draws]
+    return {
+        name: (value, *np.quantile([r[name] for r in resampled], (0.025, 0.975)))
+        for name, value in overall.items()
+    }
 
 
 def cores() -> int:

@@ -17,18 +17,19 @@ import numpy as np
 
 from benchmarks._training_data import (
     FOLDER,
+    METRICS,
     SPAWN,
     TEST,
     TRAIN,
     cores,
     make_data,
     make_features,
-    open_features,
     score_test_studies,
+    train_on_features,
+    training_split,
 )
-from enteron.datasets.galar import Entry, find_studies
-from enteron.datasets.splits import seeded_split
-from enteron.training.sampling import StudySamples, study_samples
+from enteron.datasets.galar import Entry
+from enteron.training.sampling import StudySamples
 from enteron.types import FrameLabels
 
 FULL = "full system"
@@ -51,8 +52,6 @@ ROWS: dict[str, dict[str, Any]] = {
     "without biases": {"model": {"biases": False}},
     BY_INDEX: {},
 }
-METRICS = {"findings": "findings AP", "regions": "region accuracy", "all": "AP of all labels"}
-VALIDATION = 0.25
 
 
 @dataclass(frozen=True)
@@ -62,6 +61,7 @@ class Task:
     folder: Path
     row: str
     seed: int
+    draws: int | None = None  # per epoch
 
 
 def main() -> None:
@@ -71,6 +71,7 @@ def main() -> None:
     arguments.add_argument("--tests", type=int, default=8)
     arguments.add_argument("--frames", type=int, default=1000)
     arguments.add_argument("--seeds", type=int, default=3)
+    arguments.add_argument("--draws", type=int, help="clips per epoch (default: all frames)")
     arguments.add_argument("--rows", default=",".join(ROWS))
     arguments.add_argument("--json", type=Path, help="also write every metric here")
     options = arguments.parse_args()
@@ -78,7 +79,7 @@ def main() -> None:
     for name in (TRAIN, TEST):
         make_features(options.folder, name)
     tasks = [
-        Task(options.folder, row, seed)
+        Task(options.folder, row, seed, options.draws)
         for row in options.rows.split(",")
         for seed in range(42, 42 + options.seeds)
     ]
@@ -100,25 +101,14 @@ def run(task: Task) -> dict[str, float]:
 
     torch.set_num_threads(1)  # one training per core instead of all cores for one
 
-    from enteron.model.network import start_network
-    from enteron.training.features import FeatureSource, StudyFeatures
-    from enteron.training.loop import TrainingLoop
     from enteron.training.options import recipe
 
-    options = recipe("lite", **ROWS[task.row], seed=task.seed)
-    studies = find_studies(task.folder / TRAIN)
-    split = seeded_split(studies, seed=42, val=VALIDATION)
-
-    def source(members: tuple[str, ...]) -> FeatureSource:
-        features: list[StudyFeatures] = []
-        for study in members:
-            entry, stored = studies[study], open_features(task.folder, TRAIN, study)
-            samples = by_index(entry) if task.row == BY_INDEX else study_samples(entry, 1)
-            features.append(StudyFeatures(samples, np.asarray(stored.features), stored.readable))
-        return FeatureSource(features, options.model.frames, 1)
-
-    network = start_network(options.model, options.seed)
-    result = TrainingLoop(network, source(split.train), source(split.val), options).run()
+    changes = ROWS[task.row]
+    sampler = {**changes.get("sampler", {}), "samples": task.draws}
+    options = recipe("lite", **(changes | {"sampler": sampler}), seed=task.seed)
+    samples_of = by_index if task.row == BY_INDEX else None
+    split = training_split(task.folder)
+    result = train_on_features(task.folder, split, options, samples_of)
     metrics = score_test_studies(task.folder, result.network).metrics()
     return {**metrics, "epoch": result.best.epoch}
 

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from benchmarks._inference_study import synthetic_study
 from enteron.folders.identity import file_hashes
 from enteron.inference import store as store_module
-from enteron.inference.embed import FLIPPED, PLAIN, EmbedOptions, embed_study
+from enteron.inference.embed import EmbedOptions, embed_study
 from enteron.inference.encoder import Encoder
 from enteron.inference.runtimes import make_encoder, usable_threads
 from enteron.inference.score import score_study
@@ -40,6 +40,7 @@ from enteron.inference.store import (
     open_embeddings,
     write_stamps,
 )
+from enteron.inference.views import FLIPPED, PLAIN
 from enteron.locks import folder_lock
 from enteron.model.network import Network, start_network
 from enteron.model.options import FEATURES, ModelOptions
@@ -144,7 +145,7 @@ def measured_reading(study: Study, encoder: Encoder, net: Network, root: Path) -
         path = root / "rate.npy"
         start, begin = time.process_time(), time.perf_counter()
         embeddings = embed_study(study, encoder, path, views=views)
-        score_study(net, embeddings, flips=len(views) > 1)
+        score_study(net, embeddings, views="flip" if len(views) > 1 else "none")
         rows = len(study)
         rates[name] = Rate(
             (time.process_time() - start) / rows, (time.perf_counter() - begin) / rows

@@ -32,8 +32,6 @@ from benchmarks._literal_inference import literal_probabilities
 from benchmarks.model import network
 from enteron.decoding import decode
 from enteron.inference.embed import (
-    FLIPPED,
-    PLAIN,
     REDUNDANCY_LIMIT,
     EmbedOptions,
     EmbedTimes,
@@ -43,6 +41,7 @@ from enteron.inference.encoder import Encoder, Features, ImageBatch
 from enteron.inference.runtimes import choose, make_encoder, usable_threads
 from enteron.inference.score import probe_effect, score_study
 from enteron.inference.store import Embeddings, StoreKey, StoreRecord
+from enteron.inference.views import FLIPPED, PLAIN, ViewSet
 from enteron.model.network import Network, start_network
 from enteron.model.options import FEATURES, ModelOptions
 from enteron.study import open_study
@@ -121,9 +120,9 @@ def random_vit() -> Network:
 
 
 def score(
-    net: Network, embeddings: Embeddings, study: SyntheticStudy, *, flips: bool = True
+    net: Network, embeddings: Embeddings, study: SyntheticStudy, *, views: ViewSet = "flip"
 ) -> Scores:
-    return score_study(net, embeddings, flips=flips, frames_per_row=study.frames_per_row)
+    return score_study(net, embeddings, views=views, frames_per_row=study.frames_per_row)
 
 
 def vit(frames: int, rounds: int) -> None:
@@ -234,7 +233,7 @@ def lite(frames: int, rounds: int) -> None:
                 path = Path(folder) / "s.npy"
                 start = time.perf_counter()
                 embeddings = embed_study(study.open(), encoder, path, views=(PLAIN,))
-                score(net, embeddings, study, flips=False)
+                score(net, embeddings, study, views="none")
                 rates.append(frames / (time.perf_counter() - start))
         spread = f"{min(rates):.0f} to {max(rates):.0f}"
         print(f"from {kind}: {statistics.median(rates):.0f} frames/s ({spread})")

@@ -1,7 +1,12 @@
-"""The prior submission against the updated one: its decoder on real label sequences.
+"""The prior submission against the updated one: model and decoder, each varied on its own.
 
 The paper compares two whole systems, so its gain of .114 has two causes that it cannot tell apart:
-another model and another decoder. Here each half is varied on its own.
+another model and another decoder.
+
+Model half: both systems trained end to end on synthetic studies (PillCam and Olympus), with a small
+ViT from scratch, since differential attention needs a ViT and no pretrained one is at hand
+(`benchmarks/_small_vit.py`); NaviCam studies test, decoded by both decoders: four cells, and
+`transit`. Calibration and priors are fitted on one half of the test studies for the other.
 
 Decoder half: the 60 real label sequences at full length with simulated scores of the paper's
 quality (`benchmarks/_simulation.py` lists the assumptions), decoded by `gap-merge`, `paper` and
@@ -14,7 +19,9 @@ import argparse
 import sys
 import time
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +29,16 @@ from rich.table import Table
 
 from benchmarks._decoder_tables import Truth
 from benchmarks._simulation import SimulationOptions, simulate
+from benchmarks._small_vit import SmallTraining, System, train_and_score, truths
+from benchmarks._training_data import (
+    FOLDER,
+    METRICS,
+    SPAWN,
+    UnseenScores,
+    cores,
+    make_data,
+    paired_gain,
+)
 from benchmarks.decoders import PRESETS, RATES, load_studies, priors_of
 from enteron.calibration import Calibration
 from enteron.cli.console import console, table
@@ -52,6 +69,8 @@ DIFFERENCES = (
     ("paper (updated)", "an empty file"),
     ("transit", "an empty file"),
 )
+MODEL_DECODERS = ("an empty file", "gap-merge (prior, v3.1)", "paper (updated)", "transit")
+SYSTEMS: dict[System, str] = {"prior": "prior model", "updated": "updated model"}
 
 
 @dataclass
@@ -71,7 +90,10 @@ class Cell:
 
 def main() -> None:
     arguments = parse_arguments()
-    decoder_half(arguments.seeds, arguments.studies, arguments.level)
+    if arguments.half != "model":
+        decoder_half(arguments.seeds, arguments.studies, arguments.level)
+    if arguments.half != "decoder":
+        model_half(arguments)
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -79,6 +101,13 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--level", choices=("weaker", "paper", "stronger"), default="paper")
     parser.add_argument("--studies", type=int, default=60, help="fewer for a quick look")
+    parser.add_argument("--half", choices=("both", "decoder", "model"), default="both")
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="data of the model half")
+    parser.add_argument("--drawn", type=int, default=16, help="training studies, model half")
+    parser.add_argument("--tests", type=int, default=8, help="test studies, model half")
+    parser.add_argument("--frames", type=int, default=1000, help="of each, model half")
+    parser.add_argument("--draws", type=int, default=3000, help="clips per epoch, model half")
+    parser.add_argument("--epochs", type=int, default=6, help="model half")
     return parser.parse_args()
 
 
@@ -138,6 +167,108 @@ def fit_half(studies: list[LabelledStudy]) -> tuple[Calibration, Priors]:
     return fit_decoder(studies, priors), priors
 
 
+# ---- the model half
+
+
+def model_half(arguments: argparse.Namespace) -> None:
+    """Both systems' models, trained from scratch, with both systems' decoders."""
+    folder = arguments.folder
+    make_data(folder, arguments.drawn, arguments.tests, arguments.frames)
+    tasks = [
+        SmallTraining(folder, system, 42 + seed, arguments.draws, arguments.epochs)
+        for seed in range(arguments.seeds)
+        for system in SYSTEMS
+    ]
+    begin = time.perf_counter()
+    scored: dict[System, list[list[Scores]]] = {system: [] for system in SYSTEMS}
+    with ProcessPoolExecutor(cores(), mp_context=SPAWN) as pool:
+        for task, scores in zip(tasks, pool.map(train_and_score, tasks), strict=True):
+            scored[task.system].append(scores)
+            log(f"{task.system}, seed {task.seed}: {time.perf_counter() - begin:.0f} s")
+    annotations = truths(folder)
+    print(f"\nModel half. {len(annotations)} synthetic test studies, {arguments.seeds} seeds of ")
+    print(f"{arguments.epochs} epochs of {arguments.draws} clips, a ViT from scratch\n")
+    frame_table(annotations, scored)
+    cells: list[Cell] = []
+    for system, title in SYSTEMS.items():
+        for decoder in MODEL_DECODERS:
+            cell = Cell(title, decoder)
+            for scores in scored[system]:
+                cell.add(annotations, decoded(scores, annotations, DECODERS[decoder]))
+            cells.append(cell)
+    labels = [label_rows(s, t) for s, t in zip(scored["prior"][0], annotations, strict=True)]
+    true_regions = np.array([true_region_count(study) for study in labels], float)
+    out = console()
+    out.width = 170
+    out.print(scores_table("Model half: trained models, all decoders", cells, true_regions))
+    out.print(cell_differences(cells))
+
+
+def decoded(
+    scores: Sequence[Scores], annotations: Sequence[Annotation], options: DecodeOptions | None
+) -> list[Annotation]:
+    """Official files; what decoding needs is fitted on the other half of the studies."""
+    labelled = [
+        LabelledStudy(s, label_rows(s, truth)) for s, truth in zip(scores, annotations, strict=True)
+    ]
+    fitted = [fit_half(labelled[1 - half :: 2]) for half in (0, 1)]
+    return [predict(s, options, *fitted[index % 2]) for index, s in enumerate(scores)]
+
+
+def frame_table(
+    annotations: Sequence[Annotation], scored: dict[System, list[list[Scores]]]
+) -> None:
+    """Frame metrics of both models, and the paired difference over studies."""
+    unseen = {
+        system: [
+            UnseenScores(
+                [label_rows(s, t) for s, t in zip(scores, annotations, strict=True)],
+                [s.values for s in scores],
+            )
+            for scores in seeds
+        ]
+        for system, seeds in scored.items()
+    }
+    gains = paired_gain(unseen["updated"], unseen["prior"])
+    print(f"| frames | {' | '.join(METRICS.values())} |")
+    print("|---|" + "---|" * len(METRICS))
+    for system, title in SYSTEMS.items():
+        metrics = [seed.metrics() for seed in unseen[system]]
+        values = [f"{np.mean([m[name] for m in metrics]):.3f}" for name in METRICS]
+        print(f"| {title} | {' | '.join(values)} |")
+    differences = ["{:+.3f} [{:+.3f}, {:+.3f}]".format(*gains[name]) for name in METRICS]
+    print(f"| difference | {' | '.join(differences)} |\n", flush=True)
+
+
+def cell_differences(cells: Sequence[Cell]) -> Table:
+    """What the model and what the decoder is worth, each with the other one fixed."""
+    by_name = {(cell.model, cell.decoder): cell for cell in cells}
+    prior, updated = SYSTEMS.values()
+    gap_merge, paper = MODEL_DECODERS[1:3]
+    result = table("Paired differences at 0.5", "", "official", "present labels")
+    for title, better, other in (
+        ("model, with gap-merge", (updated, gap_merge), (prior, gap_merge)),
+        ("model, with paper", (updated, paper), (prior, paper)),
+        ("model, with transit", (updated, "transit"), (prior, "transit")),
+        ("decoder, prior model", (prior, paper), (prior, gap_merge)),
+        ("decoder, updated model", (updated, paper), (updated, gap_merge)),
+        ("both, as in the paper", (updated, paper), (prior, gap_merge)),
+        ("updated system minus an empty file", (updated, paper), (updated, "an empty file")),
+    ):
+        result.add_row(title, *differences(by_name[better], by_name[other]))
+    return result
+
+
+def differences(better: Cell, other: Cell) -> tuple[str, str]:
+    """Official and over present labels, at 0.5, with intervals over studies."""
+    pairs = zip(better.evaluations, other.evaluations, strict=True)
+    halves = [(a.official[0], b.official[0]) for a, b in pairs]
+    return (
+        interval([a.studies - b.studies for a, b in halves]),
+        interval([a.present_studies - b.present_studies for a, b in halves]),
+    )
+
+
 # ---- region events
 
 
@@ -192,13 +323,8 @@ def differences_table(cells: Sequence[Cell]) -> Table:
     by_name = {cell.decoder: cell for cell in cells}
     result = table("Paired differences at 0.5", "", "official", "present labels")
     for better, other in DIFFERENCES:
-        pairs = zip(by_name[better].evaluations, by_name[other].evaluations, strict=True)
-        halves = [(a.official[0], b.official[0]) for a, b in pairs]
-        result.add_row(
-            f"{better} minus {other}",
-            interval([a.studies - b.studies for a, b in halves]),
-            interval([a.present_studies - b.present_studies for a, b in halves]),
-        )
+        row = differences(by_name[better], by_name[other])
+        result.add_row(f"{better} minus {other}", *row)
     return result
 
 

@@ -111,6 +111,7 @@ def reading(folder: Path) -> None:
 
         cache = folder / "squares"
         read_clips(None, cache)
+        read_clips(augmentation, cache)
         rates = [
             (
                 decode_only(),

@@ -67,7 +67,9 @@ def home(tmp_path_factory):
         calibration = calibration_of(home / f"model-{name}", number)
         save_calibration(calibration, home / f"model-{name}" / "calibration.json")
         for kind in ("", "raw-"):
-            reader = Reader(home / f"{kind}model-{name}", ReadOptions(tta=False, mask_text=False))
+            reader = Reader(
+                home / f"{kind}model-{name}", ReadOptions(views="none", mask_text=False)
+            )
             for study in ("3", "12"):
                 reader.read(home / "studies" / study, home / f"{kind}{name}" / study)
     return home
@@ -368,7 +370,7 @@ def test_what_cannot_be_combined_is_told_in_a_sentence(home, tmp_path, command, 
 
 def test_other_frames_and_other_files_are_named(home, tmp_path):
     write_frames(tmp_path / "less" / "3", [n for n in FRAMES if n not in (12, 20)])
-    reader = Reader(home / "model-b", ReadOptions(tta=False))
+    reader = Reader(home / "model-b", ReadOptions(views="none"))
     reader.read(tmp_path / "less" / "3", tmp_path / "less-b")
     with pytest.raises(EnteronError, match="were read from different files of study 3"):
         combine([pair(home)[0], tmp_path / "less-b"], tmp_path / "out")

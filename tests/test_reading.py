@@ -120,8 +120,8 @@ def test_the_python_interface(tmp_path, model, monkeypatch):
 
 def test_without_the_mirror_image_half_is_encoded(tmp_path, model):
     folder = write_frames(tmp_path / "77", range(6))
-    reading = read(folder, model=model, out=tmp_path / "out", options=ReadOptions(tta=False))
-    assert reading.run.runtime == RuntimeFacts(name="torch", tta=False)
+    reading = read(folder, model=model, out=tmp_path / "out", options=ReadOptions(views="none"))
+    assert reading.run.runtime == RuntimeFacts(name="torch", views="none")
     assert np.load(tmp_path / "out" / "embeddings.npy").shape == (6, 1, 512)
 
 

@@ -47,6 +47,7 @@ from enteron.folders.reading import (
     ModelFacts,
     Reading,
     RunRecord,
+    RuntimeFacts,
     State,
     load_reading,
     package_versions,
@@ -364,11 +365,18 @@ def combination_hash(
             return None
         scale = member.run.frame_calibration if averaged == "calibrated" else None
         applied = None if scale is None else [scale.temperature, sorted(scale.bias.items())]
-        tta = None if member.run.runtime is None else member.run.runtime.tta
         share = round(weight / sum(weights), 9)
-        parts.append(json_text([model, applied, tta, share]))
+        parts.append(json_text([model, applied, *_scored(member.run.runtime), share]))
     content = json_text(["combination", mean, averaged, sorted(parts)])
     return hashlib.sha256(content.encode()).hexdigest()
+
+
+def _scored(runtime: RuntimeFacts | None) -> list[object]:
+    """How a member's clips were made and averaged; the two common sets of views as yes or no."""
+    if runtime is None or runtime.views is None:
+        return [None]
+    mirrored = {"none": False, "flip": True}.get(runtime.views, runtime.views)
+    return [mirrored] if runtime.neighbour_step is None else [mirrored, runtime.neighbour_step]
 
 
 # ---- one study

@@ -22,7 +22,7 @@ from enteron.decoding import DecodedEvent, DecodeOptions, decode, preset
 from enteron.decoding.options import require_fitted
 from enteron.decoding.pipeline import decision_thresholds, frame_calibration
 from enteron.decoding.suspicious import SuspicionOptions
-from enteron.errors import EnteronError, StudyError, quantity
+from enteron.errors import ConfigError, EnteronError, StudyError, quantity
 from enteron.files import make_folder, make_subfolder
 from enteron.folders.identity import ReadingIdentity, decoding_hash, file_hashes, scores_hash
 from enteron.folders.label_studio import write_label_studio
@@ -67,6 +67,8 @@ from enteron.folders.studies_table import (
 from enteron.folders.suspicious import SUSPICIOUS, suspicious_frames, write_suspicious
 from enteron.ids import natural_key, neutral_id
 from enteron.inference.accelerator import Accelerator
+from enteron.inference.spacing import NeighbourStep, trained_step
+from enteron.inference.views import ViewSet
 from enteron.locks import folder_lock
 from enteron.options import Options
 from enteron.progress import Progress, SilentProgress
@@ -78,6 +80,7 @@ from enteron.study.naming import default_id, own_name
 from enteron.types import Annotation, Scores
 
 if TYPE_CHECKING:
+    from enteron.folders.model import ModelRecord
     from enteron.inference.embed import Embeddings, StudyEmbedding
     from enteron.inference.encoder import Encoder, ImageBatch
     from enteron.inference.score import ProbeEffect
@@ -114,8 +117,13 @@ class ReadOptions(Options):
     decoding: DecodeOptions | None = None
     """Options of the decoder in place of a preset."""
 
-    tta: bool = True
-    """Score each clip and its mirror image; without it the encoder has half of the work."""
+    views: ViewSet = "flip"
+    """Mirrored and turned copies of each frame whose scores are averaged; `none` has half of the
+    work of `flip`, `flips` twice as much, `d4` four times."""
+
+    neighbour_step: NeighbourStep = "stored"
+    """Which frames form a clip: `stored` neighbours (decision 1), or those as far apart as in most
+    of the model's training clips, as far as the study offers them."""
 
     runtime: str | None = None
     """Runtime of the encoder: `exact`, `auto` or a name. None: what suits model and machine."""
@@ -269,6 +277,7 @@ class Reader:
         require_fitted(self.decoding, self.calibration or Calibration())
         self.model = open_model(model)
         self.record = self.model.record
+        _require_spacings(self.options, self.record)
         self.runtime_reason = ""  # why the runtime was chosen
         self._encoders: dict[str, Encoder] = {}
 
@@ -313,6 +322,21 @@ class Reader:
         return frame_calibration(self.decoding, self.calibration)
 
 
+def _require_spacings(options: ReadOptions, record: "ModelRecord") -> None:
+    """Refuse spacings of the training where they are unknown, or not to be used."""
+    if options.neighbour_step == "stored":
+        return
+    remedy = "leave out --neighbour-step, to compare stored neighbours"
+    if options.preset == "paper" and options.decoding is None:
+        raise ConfigError("the preset 'paper' compares stored neighbours (decision 1)", remedy)
+    if record.options.frames == 1:
+        raise ConfigError("the model looks at single frames, so there are no neighbours", remedy)
+    if not record.spacings:
+        raise ConfigError(
+            "the model does not say how far apart the frames of its training clips were", remedy
+        )
+
+
 def _trial_images(study: Study, preprocessing: "Preprocessing") -> "ImageBatch | None":
     """A few frames spread over the study; None when none of them can be read."""
     import numpy as np
@@ -348,6 +372,7 @@ class _ReadingRun:
     def execute(self) -> Reading:
         """Run all stages. Whatever an earlier run left is refused before anything is written."""
         require_folder_of(self.folder, self.study.id)
+        _ = self._trained_step  # refuse a study that does not offer it before hours of encoding
         with self._stage("embed", "embedded"):
             self.embedding = self._prepare_embedding()
             self.embedding.check()
@@ -367,31 +392,35 @@ class _ReadingRun:
         return Reading(self.folder, self.scores, tuple(events), self._record("finished"))
 
     def _prepare_embedding(self) -> "StudyEmbedding":
-        from enteron.inference.embed import FLIPPED, PLAIN, EmbedOptions, StudyEmbedding
+        from enteron.inference.embed import EmbedOptions, StudyEmbedding
         from enteron.inference.store import started_key
+        from enteron.inference.views import VIEW_SETS
 
         path = self.folder / EMBEDDINGS
         earlier = started_key(path)
         encoder = self.reader.encoder(self.study, earlier and earlier.runtime)
         options = EmbedOptions(redundancy=self.reader.options.redundancy)
-        views = (PLAIN, FLIPPED) if self.reader.options.tta else (PLAIN,)
+        views = VIEW_SETS[self.reader.options.views]
         return StudyEmbedding(self.study, encoder, path, options, views=views)
 
     def _score(self, embeddings: "Embeddings") -> Scores:
         from enteron.inference.score import probe_effect, score_study
 
-        flips = self.reader.options.tta
+        views, step = self.reader.options.views, self._trained_step
         with self.progress.task("Scoring", len(self.study)) as advance:
             scores = score_study(
                 self.reader.model.head,
                 embeddings,
-                flips=flips,
+                views=views,
+                step=step,
                 times=self.study.times(),
                 frames_per_row=self.study.frames_per_row,
                 advance=advance,
             )
         write_scores(self.folder / SCORES, scores, self._identity(scores))
-        self.effect = probe_effect(self.reader.model.head, embeddings, scores, flips=flips)
+        self.effect = probe_effect(
+            self.reader.model.head, embeddings, scores, views=views, step=step
+        )
         return scores
 
     def _likeness(self, embeddings: "Embeddings") -> Likeness | None:
@@ -400,6 +429,13 @@ class _ReadingRun:
             return None
         encoder = embeddings.key.backbone
         return compare(self.reader.appearance, embeddings.appearance, encoder)
+
+    @property
+    def _trained_step(self) -> int | None:
+        """Stored frames between those of a clip, where the training's spacing was asked for."""
+        if self.reader.options.neighbour_step == "stored":
+            return None
+        return trained_step(self.reader.record.spacings, self.study.axis.step)
 
     def _decode(self, scores: Scores) -> list[DecodedEvent]:
         options = self.reader.decoding
@@ -506,7 +542,8 @@ class _ReadingRun:
             runtime=RuntimeFacts(
                 name=None if self.embeddings is None else self.embeddings.key.runtime,
                 why=reader.runtime_reason or None,
-                tta=reader.options.tta,
+                views=reader.options.views,
+                neighbour_step=self._trained_step,
             ),
             preset=None if reader.options.decoding is not None else reader.options.preset,
             options=reader.decoding,

@@ -471,6 +471,7 @@ def test_galar_is_known_completely(tmp_path):
     assert labelled.labels.present_counts[ULCER] == 10
     (tmp_path / "phantom.json").write_text("{}")
     assert open_dataset(tmp_path).title == "synthetic studies"
+    assert open_dataset(tmp_path).synthetic
 
 
 def test_two_layouts_at_once_are_refused_unless_one_is_named(tmp_path):

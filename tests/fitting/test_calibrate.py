@@ -15,8 +15,9 @@ from enteron.fitting.calibrate import calibrate_model
 from enteron.folders.model import load_calibration, load_model, save_model
 from enteron.folders.scores import write_scores
 from enteron.inference import embed
-from enteron.inference.embed import FLIPPED, PLAIN, EmbedOptions, View, embed_study
+from enteron.inference.embed import EmbedOptions, embed_study
 from enteron.inference.runtimes import default_runtime, make_encoder
+from enteron.inference.views import FLIPPED, PLAIN, View
 from enteron.labels import LABELS
 from enteron.model.network import start_network
 from enteron.model.options import ModelOptions

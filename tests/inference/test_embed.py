@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 
 from enteron.errors import EnteronError, ModelError, StudyError
-from enteron.inference.embed import PLAIN, EmbedOptions, EmbedTimes, embed_study
+from enteron.inference.embed import EmbedOptions, EmbedTimes, embed_study
 from enteron.inference.encoder import Features, ImageBatch
 from enteron.inference.store import UNREADABLE, open_embeddings, started_key
+from enteron.inference.views import PLAIN
 from enteron.study import content
 from enteron.study import open_study as open_by_content
 from enteron.study.content import file_digest, sampled_hash

@@ -64,7 +64,7 @@ def test_a_study_is_scored_as_its_windows_one_by_one(options, monkeypatch):
 
 def test_without_flips_only_the_plain_view_counts():
     net, embeddings = network(), stored(10)
-    scores = score_study(net, embeddings, flips=False)
+    scores = score_study(net, embeddings, views="none")
     windows = torch.from_numpy(embeddings.features[window_rows(10), 0])
     with torch.inference_mode():
         expected = net.classify(windows).logits.sigmoid()

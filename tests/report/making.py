@@ -44,7 +44,7 @@ RUN: dict[str, Any] = {
         "results": {"macro_ap": 0.5},
         "calibrated": True,
     },
-    "runtime": {"name": "onnx", "why": "fastest here", "tta": True},
+    "runtime": {"name": "onnx", "why": "fastest here", "views": "flip"},
     "preset": "transit",
     "options": {"cut": False},
     "versions": {"enteron": "0"},

@@ -68,6 +68,56 @@ def test_changes_follow_from_seeds_not_from_workers(tmp_path):
     assert shown_numbers(plain) == [[1, 2, 3]]
 
 
+@pytest.mark.parametrize("kept", [False, True])
+def test_clips_are_cropped_from_the_original_picture_and_erased_after_normalisation(tmp_path, kept):
+    folder = write_frames(tmp_path / "7", range(4), size=200)
+    augmentation = Augmentation(AugmentationOptions(erasing=1.0), SIZE)
+    cache = tmp_path / "cache" if kept else None
+    source = clips(tmp_path, range(4), [3], augmentation=augmentation, cache=cache)
+    for _ in range(2):  # where squares are kept: written, then read
+        (batch,) = source.batches([Draw(np.array([0, 0]), np.array([11, 12]))])
+        study = open_study(folder)
+        pictures = [study.frame(n).image for n in (1, 2, 3)]
+        originals = [torch.from_numpy(picture).permute(2, 0, 1) for picture in pictures]
+        if kept:  # 64 / sqrt(0.7 x 0.9) = 80.6, in steps of 16
+            larger = Preprocessing(size=96)
+            originals = [torch.from_numpy(larger.resize_and_crop(p)) for p in pictures]
+        inputs = source.prepare(batch, torch.device("cpu"))
+        for position, seed in enumerate((11, 12)):
+            expected, (top, left, height, width) = augmentation(originals, seed)
+            assert torch.equal(batch.inputs[position], expected)
+            assert height * width > 0
+            blank = inputs[position][..., top : top + height, left : left + width]
+            assert (blank == 0).all()
+            assert ((inputs[position] == 0).all(1).all(0)).sum() <= height * width + 40
+    # Validation images are those of inference, whatever is kept.
+    (plain,) = source.batches([Draw(np.array([0]), None)])
+    exact = Preprocessing(size=SIZE).resize_and_crop(open_study(folder).frame(3).image)
+    np.testing.assert_array_equal(plain.inputs[0, -1].numpy(), exact)
+    assert plain.erased is None
+
+
+def test_masked_borders_are_cut_before_the_crop(tmp_path):
+    write_frames(tmp_path / "7", range(60), size=100)
+    study = open_study(tmp_path / "7")
+    masked = Preprocessing(size=SIZE, border="masked")
+    still = {"brightness": 0, "contrast": 0, "saturation": 0, "hue": 0, "rotation": 0, "erasing": 0}
+    options = AugmentationOptions.model_validate({**still, "scale": (1.0, 1.0), "ratio": (1, 1)})
+    augmentation = Augmentation(options, SIZE)
+    samples = Samples([StudySamples("7", study.numbers, np.array([50]), complete(1))])
+    source = ClipSource(samples, [study], ClipOptions(1, 1, masked, augmentation), 0)
+    (changed,) = source.batches([Draw(np.array([0]), np.array([3]))])
+    (plain,) = source.batches([Draw(np.array([0]), None)])
+    corners = changed.inputs[0, 0][:, [0, 0, -1, -1], [0, -1, 0, -1]]
+    assert (corners == 0).all()
+    # All of the square is shown: but for flips and resampling it is the image of inference.
+    one, other = (batch.inputs[0, 0].float() for batch in (changed, plain))
+    apart = [
+        (flip - other).abs().mean() for flip in (one, one.flip(1), one.flip(2), one.flip(1, 2))
+    ]
+    assert min(apart) < 6
+
+
 @pytest.mark.parametrize("workers", [0, 1])
 def test_unreadable_frames_are_left_out_and_counted(tmp_path, workers):
     write_frames(tmp_path / "7", range(10), size=SIZE)

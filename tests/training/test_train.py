@@ -106,6 +106,9 @@ def test_a_model_folder(enteron, root, finished):
     assert len({s.pictures for s in record.training_studies} - {None}) == 3
     assert record.training["frames"] == 120
     assert record.training["devices"] == "unknown (3)"
+    (source,) = record.sources
+    assert (source.title, source.kind) == ("studies in Galar's layout", "real frames")
+    assert (source.studies, source.frames) == (3, 120)
     # Short values only: the report lists each of them on one line.
     assert all(isinstance(value, int | str) for value in record.training.values())
     assert record.frames_by_label["ulcer"] == 0

@@ -7,6 +7,8 @@ import typer
 
 from enteron.cli.decode import Preset, parse_weights
 from enteron.cli.parameters import AcceleratorOption, DecoderConfigOption, RuntimeOption
+from enteron.inference.spacing import NeighbourStep
+from enteron.inference.views import ViewSet
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,17 +28,36 @@ def read(
         ),
     ],
     model: Annotated[
-        Path, typer.Option(help="Model folder, as `enteron train` makes it.", readable=False)
-    ],
+        Path | None,
+        typer.Option(
+            help="Model folder, as `enteron train` makes it (default: the model in the package).",
+            readable=False,
+        ),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(help="Folder for the reading (default: ID-reading, here).", readable=False),
     ] = None,
     preset: Annotated[Preset, typer.Option(help="How scores become events.")] = Preset.TRANSIT,
     config: DecoderConfigOption = None,
+    views: Annotated[
+        ViewSet | None,
+        typer.Option(
+            help="Mirrored and turned copies of each frame whose scores are averaged: none, the "
+            "mirror image, both mirror axes (4 views), or all eight (default: flip)."
+        ),
+    ] = None,
     tta: Annotated[
-        bool, typer.Option("--tta/--no-tta", help="Score the mirror image of each clip as well.")
-    ] = True,
+        bool | None,
+        typer.Option("--tta/--no-tta", help="Short for --views flip and --views none."),
+    ] = None,
+    neighbour_step: Annotated[
+        NeighbourStep,
+        typer.Option(
+            help="Frames of a clip: stored neighbours, or as far apart as in most of the model's "
+            "training clips."
+        ),
+    ] = "stored",
     runtime: RuntimeOption = None,
     accelerator: AcceleratorOption = "auto",
     skip_redundant: Annotated[
@@ -85,7 +106,8 @@ def read(
 
     Writes scores.parquet, events.json, events.csv, suspicious.json, submission.json, files for
     Label Studio, report.html and run.json. A killed run resumes when it is started again.
-    Example: [bold]enteron read study.mp4 --model model[/bold]
+    Example: [bold]enteron read study.mp4[/bold], or with a model of your own
+    [bold]enteron read study.mp4 --model model[/bold]
     """
     from enteron.cli.console import RichProgress, print_ignored
     from enteron.decoding import DecodeOptions
@@ -103,7 +125,8 @@ def read(
     options = ReadOptions(
         preset=preset.value,
         decoding=decoding,
-        tta=tta,
+        views=_views(views, tta),
+        neighbour_step=neighbour_step,
         runtime=runtime,
         accelerator=accelerator,
         redundancy=REDUNDANCY_LIMIT if skip_redundant else None,
@@ -121,6 +144,21 @@ def read(
         show(reading)
         return
     _read_several(reader, found, folder, truths, progress)
+
+
+def _views(views: ViewSet | None, tta: bool | None) -> ViewSet:
+    """The views that were asked for, by either name."""
+    from enteron.errors import ConfigError
+
+    if tta is None:
+        return views or "flip"
+    short: ViewSet = "flip" if tta else "none"
+    if views not in (None, short):
+        raise ConfigError(
+            f"--views {views} and {'--tta' if tta else '--no-tta'} contradict each other",
+            "give one of them",
+        )
+    return short
 
 
 def _with_id(found: "FoundStudies", study_id: str) -> "FoundStudies":
@@ -214,6 +252,8 @@ def show(reading: "Reading") -> None:
         f"[bold]Study {markup(reading.study)}[/bold]: {run.rows:,} frames, "
         + (f"{unreadable:,} of them unreadable" if unreadable else "all readable")
     )
+    if run.model is not None:
+        out.print(f"[dim]Model:[/dim] {markup(run.model.sentence)}.")
     if run.missing is not None:
         out.print(f"[bold red]Incomplete:[/bold red] {run.missing.sentence}.")
     if (sentence := unlike_study(run)) is not None:

@@ -11,7 +11,9 @@ from enteron.cli.parameters import AcceleratorOption
 from enteron.inference.accelerator import Accelerator, uses_cuda
 
 if TYPE_CHECKING:
+    from enteron.progress import Progress
     from enteron.training.options import TrainingOptions
+    from enteron.training.results import EpochRecord
 
 
 class Preset(StrEnum):
@@ -69,6 +71,15 @@ def train(
             "to their frames)."
         ),
     ] = None,
+    folds: Annotated[
+        int | None,
+        typer.Option(
+            min=2,
+            max=100,
+            help="Train this many models, each without another part of the studies, into fold-1, "
+            "fold-2, ... of the output folder (default: one model).",
+        ),
+    ] = None,
     seed: Annotated[
         int | None, typer.Option(min=0, help="Seed of everything random (default: 42).")
     ] = None,
@@ -111,9 +122,10 @@ def train(
     from enteron.cli.console import RichProgress
     from enteron.folders.model import TRAINING, TRAINING_PAGE
     from enteron.progress import Progress, SilentProgress
+    from enteron.training.folds import folds_finished, stored_folds, train_folds
     from enteron.training.plan import TrainingRequest, is_finished, make_plan
 
-    if resume and is_finished(out):
+    if resume and (is_finished(out) or folds_finished(out)):
         typer.echo(f"{out.name} is finished: there is nothing to resume.")
         return
     shares = None if share is None else _shares(share, data)
@@ -124,6 +136,11 @@ def train(
     request = TrainingRequest(
         tuple(data), out, options, split, features, priors, resume, accelerator, runtime
     )
+    if resume and folds is None:
+        folds = stored_folds(out) or None
+    if folds is not None:
+        _show_folds(out, train_folds(request, folds, progress), progress)
+        return
     plan = make_plan(request, progress)
     from enteron.training.run import run_training
 
@@ -141,6 +158,30 @@ def train(
             f"{figures.findings_ap:.3f}."
         )
     progress.message(f"Model written to {out}. Open {out / TRAINING / TRAINING_PAGE}.")
+
+
+def _show_folds(out: Path, results: "dict[int, EpochRecord | None]", progress: "Progress") -> None:
+    """Say what became of each fold, and what they are for."""
+    from statistics import mean
+
+    for number, best in results.items():
+        if best is not None:
+            progress.message(
+                f"Fold {number}: best epoch {best.epoch}, mAP of present labels "
+                f"{best.figures.macro_ap_present:.3f}, findings {best.figures.findings_ap:.3f}."
+            )
+    trained = [best.figures for best in results.values() if best is not None]
+    if len(trained) > 1:
+        values = [figures.macro_ap_present for figures in trained]
+        progress.message(
+            f"Over {len(trained)} folds: mAP of present labels {mean(values):.3f}, from "
+            f"{min(values):.3f} to {max(values):.3f}; findings "
+            f"{mean(figures.findings_ap for figures in trained):.3f}."
+        )
+    progress.message(
+        f"{len(results)} models written to {out}. Calibrate each, read with each, and average the "
+        "readings with enteron combine."
+    )
 
 
 def _shares(text: str, roots: list[Path]) -> tuple[float, ...]:
@@ -179,14 +220,14 @@ def _options(
 ) -> "TrainingOptions":
     """The preset's options with changes; those of the interrupted training if none are given."""
     from enteron.training.options import recipe
-    from enteron.training.plan import is_started, load_started
+    from enteron.training.plan import is_started, started_options
 
     numbers = {"seed": seed, "epochs": epochs}
     changes: dict[str, Any] = {name: n for name, n in numbers.items() if n is not None}
     if shares is not None:
         changes["sampler"] = {"shares": shares}
     if resume and is_started(out) and preset is None and config is None and not changes:
-        return load_started(out)[0]
+        return started_options(out)
     if preset is None:
         preset = Preset.PAPER if uses_cuda(accelerator) else Preset.LITE
     return recipe(preset.value, config, **changes)

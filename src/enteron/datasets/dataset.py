@@ -88,10 +88,10 @@ class Dataset:
     studies: Mapping[str, DatasetStudy]
     notes: tuple[str, ...] = field(default=())
     """What a person should know about the data as they were found."""
+    synthetic: bool = False
+    """Whether `enteron phantom` drew the pictures, as the root itself says."""
     left_out: tuple[str, ...] = field(default=())
     """Studies, files and folders under the root that are not part of the data, with the reason."""
-    synthetic: bool = False
-    """Whether the studies are drawings."""
     recording_frames: int | None = None
     """Frames of a whole recording, where studies hold excerpts: all lesions, and few of the frames
     without. None: they are the recordings."""

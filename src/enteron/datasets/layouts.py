@@ -77,8 +77,8 @@ def open_dataset(root: Path | str, layout: Layout | None = None) -> Dataset:
         root.name,
         reason,
         usable,
-        left_out=tuple(studies.left_out()),
         synthetic=synthetic,
+        left_out=tuple(studies.left_out()),
     )
 
 

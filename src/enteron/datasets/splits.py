@@ -62,7 +62,7 @@ def seeded_split(
             f"shares of {val} for validation and {test} for testing leave nothing to train on",
             "give shares from 0 to 1 that add up to less than 1",
         )
-    studies = sorted(set(ids), key=lambda study: _rank(seed, study))
+    studies = sorted(set(ids), key=lambda study: seeded_rank(seed, study))
     if not studies:
         raise LabelError("there are no studies to split", "give a root that holds studies")
     test_count = round(test * len(studies))
@@ -141,7 +141,8 @@ def source_study(source: str, study: str) -> str:
     return f"{source}.{study}"
 
 
-def _rank(seed: int, study: str) -> str:
+def seeded_rank(seed: int, study: str) -> str:
+    """Sorts studies at random, whatever other studies there are."""
     return hashlib.sha256(f"{seed}/{study}".encode()).hexdigest()
 
 

@@ -39,6 +39,7 @@ from enteron.files import (
     write_text,
 )
 from enteron.folders.model_card import Card, card_text
+from enteron.inference.spacing import Spacing
 from enteron.labels import LABELS
 from enteron.model.options import VIT_SIZE, BackboneSpec, ModelOptions
 from enteron.model.requirements import INSTALL_TORCH, require_torch, torch_installed
@@ -109,6 +110,9 @@ class ModelRecord(Options):
     """SHA-256 of the graphs, with which a packed folder is read without torch."""
     sources: tuple[TrainingSource, ...] = Field(default=(), max_length=100)
     """The datasets that trained it, and whether they are drawings; empty in folders before."""
+    spacings: tuple[Spacing, ...] = Field(default=(), max_length=100)
+    """Distances between the frames of its training clips, the commonest first; empty for single
+    frames and in folders of versions before."""
     training: dict[str, Any] = Field(default_factory=dict)
     """Summary of the training in a few short values: counts and devices, never names of studies."""
     frames_by_label: dict[str, Count] = Field(default_factory=dict)
@@ -132,6 +136,7 @@ def save_model(
     split_hash: str | None = None,
     training_studies: tuple[StudyFingerprint, ...] = (),
     sources: tuple[TrainingSource, ...] = (),
+    spacings: tuple[Spacing, ...] = (),
     training: dict[str, Any] | None = None,
     frames_by_label: dict[str, int] | None = None,
     results: dict[str, float] | None = None,
@@ -153,6 +158,7 @@ def save_model(
         # Sorted: their order must not tell which hash is which study's.
         training_studies=tuple(sorted(training_studies, key=lambda study: study.id)),
         sources=sources,
+        spacings=spacings,
         training=training or {},
         frames_by_label=frames_by_label or {},
         results=results or {},

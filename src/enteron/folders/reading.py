@@ -30,7 +30,7 @@ from enteron.calibration import FrameCalibration
 from enteron.datasets.submission import MAX_FRAME, write_submission
 from enteron.decoding import DecodedEvent, DecodeOptions
 from enteron.decoding.events import to_annotation
-from enteron.errors import EnteronError, LabelError, nearest, shorten, shown
+from enteron.errors import EnteronError, LabelError, nearest, quantity, shorten, shown
 from enteron.files import RECORD_LIMIT, json_text, make_folder, read_json, write_json, write_text
 from enteron.folders.identity import (
     MIXED,
@@ -43,6 +43,7 @@ from enteron.folders.identity import (
 from enteron.folders.scores import SCORES, read_score_metadata, read_scores
 from enteron.ids import require_study_id
 from enteron.inference.store import open_embeddings
+from enteron.inference.views import ViewSet
 from enteron.labels import LABELS, REGIONS
 from enteron.study.content import StudyContent, read_content, sampled_hash
 from enteron.study.study import Study
@@ -113,6 +114,26 @@ class ModelFacts(_Facts):
     calibrated_on_training: int = 0  # studies of the calibration that had trained the model
     split: str | None = None
 
+    @property
+    def sentence(self) -> str:
+        """Which model it is and what it has seen, in one line, without a full stop."""
+        name = self.name or self.backbone or "unknown"
+        default = " (no model was named)" if self.default else ""
+        return f"{name}{default}, {trained_on_sentence(self.sources)}"
+
+
+def trained_on_sentence(sources: Sequence[TrainingSource]) -> str:
+    """What trained a model, and whether those are drawings; it ends without a full stop."""
+    if not sources:
+        return "which does not say what it was trained on"
+    parts = [
+        f"{source.title} ({source.kind}, {quantity(source.studies, 'study', 'studies')})"
+        for source in sources
+    ]
+    seen = {source.kind for source in sources}
+    only_drawn = ": it has never seen a real frame" if seen == {"drawings"} else ""
+    return f"trained on {' and '.join(parts)}{only_drawn}"
+
 
 class CombinedMember(_Facts):
     """A reading whose scores are part of a mean; hashes name it, no folder does."""
@@ -137,7 +158,17 @@ class RuntimeFacts(_Facts):
 
     name: str | None = None
     why: str | None = None
-    tta: bool | None = None
+    views: ViewSet | None = None  # mirrored and turned copies that were averaged
+    neighbour_step: int | None = None  # stored frames between those of a clip, if not the model's
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_earlier_versions(cls, values: Any) -> Any:
+        """Readings of version 0.1 say `tta`: with the mirror image, or without."""
+        if isinstance(values, dict) and isinstance(values.get("tta"), bool):
+            views = "flip" if values["tta"] else "none"
+            return {"views": views} | {k: v for k, v in values.items() if k != "tta"}
+        return values
 
 
 State = Literal["started", "embedded", "scored", "decoded", "illustrated", "finished"]

@@ -33,6 +33,7 @@ from enteron.inference.store import (
     started_key,
     write_stamps,
 )
+from enteron.inference.views import VIEW_SETS, View
 from enteron.options import Options
 from enteron.progress import Advance
 from enteron.study.content import (
@@ -83,32 +84,6 @@ class EmbedTimes:
         """Share of the time in which the encoder was idle."""
         total = self.waiting + self.encoding + self.writing
         return self.waiting / total if total else 0.0
-
-
-# ---- views
-
-ViewFunction = Callable[[ImageBatch, NDArray[np.int64]], ImageBatch]
-"""Takes images (n, 3, size, size) and their frame numbers (n,)."""
-
-
-@dataclass(frozen=True)
-class View:
-    """A named transformation of images."""
-
-    name: str  # part of a store's key: another transformation needs another name
-    change: ViewFunction
-
-
-def _unchanged(images: ImageBatch, frames: NDArray[np.int64]) -> ImageBatch:
-    return images
-
-
-def _mirrored(images: ImageBatch, frames: NDArray[np.int64]) -> ImageBatch:
-    return np.ascontiguousarray(images[..., ::-1])
-
-
-PLAIN = View("plain", _unchanged)
-FLIPPED = View("flipped", _mirrored)
 
 
 # ---- redundant frames
@@ -196,7 +171,7 @@ def embed_study(
     options: EmbedOptions | None = None,
     advance: Advance | None = None,
     *,
-    views: Sequence[View] = (PLAIN, FLIPPED),
+    views: Sequence[View] = VIEW_SETS["flip"],
     times: EmbedTimes | None = None,
     extra_views: bool = False,
 ) -> Embeddings:
@@ -225,7 +200,7 @@ class StudyEmbedding:
         path: Path,
         options: EmbedOptions | None = None,
         *,
-        views: Sequence[View] = (PLAIN, FLIPPED),
+        views: Sequence[View] = VIEW_SETS["flip"],
         extra_views: bool = False,
     ) -> None:
         self._study, self._encoder, self._path = study, encoder, path

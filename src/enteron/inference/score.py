@@ -1,4 +1,4 @@
-"""From stored embeddings to probabilities: windows through the head, averaged over both flips."""
+"""From stored embeddings to probabilities: windows through the head, averaged over views."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from enteron.errors import ModelError
-from enteron.inference.embed import FLIPPED, PLAIN
 from enteron.inference.store import Embeddings
+from enteron.inference.views import VIEW_SETS, ViewSet
 from enteron.labels import LABELS
 from enteron.model.options import ModelOptions
 from enteron.model.preprocessing import window_rows
@@ -38,29 +38,31 @@ def score_study(
     head: Head,
     embeddings: Embeddings,
     *,
-    flips: bool = True,
+    views: ViewSet = "flip",
+    step: int | None = None,
     times: NDArray[np.float64] | None = None,
     frames_per_row: float | None = None,
     advance: Advance | None = None,
 ) -> Scores:
     """Probabilities of every readable frame, before calibration.
 
-    With `flips`, the mean of the sigmoids of a clip and of its mirror image (decision 19). Windows
-    consist of readable frames only, as if unreadable ones had not been stored. `times` are the
-    seconds of all rows, readable or not.
+    The mean of the sigmoids of a clip's views, by default it and its mirror image (decision 19).
+    Windows consist of readable frames only, as if unreadable ones had not been stored; `step` rows
+    are from one to the next, by default the model's `neighbour_step`. `times` are the seconds of
+    all rows, readable or not.
     """
     rows = embeddings.readable
     if not rows.size:
         raise ModelError(f"study {embeddings.record.study} has no readable frame", "copy it again")
-    views = _view_indices(embeddings, flips)
-    windows = _windows(head, rows.size)
+    indices = _view_indices(embeddings, views)
+    windows = _windows(head, rows.size, step)
     probabilities = np.empty((rows.size, len(LABELS)), np.float32)
     for start in range(0, rows.size, _BLOCK):
         block = windows[start : start + _BLOCK]
         stop = start + len(block)
         first = int(block.min())  # a window looks back, never ahead
         features = np.asarray(embeddings.features[rows[first:stop]])
-        probabilities[start:stop] = _probabilities(head, features, views, block - first)
+        probabilities[start:stop] = _probabilities(head, features, indices, block - first)
         if advance is not None:
             advance(len(block))
     axis = FrameAxis(embeddings.frames[rows])
@@ -78,7 +80,12 @@ class ProbeEffect:
 
 
 def probe_effect(
-    head: Head, embeddings: Embeddings, scores: Scores, *, flips: bool = True
+    head: Head,
+    embeddings: Embeddings,
+    scores: Scores,
+    *,
+    views: ViewSet = "flip",
+    step: int | None = None,
 ) -> ProbeEffect | None:
     """How far scores would have moved if the probed frames had not been encoded."""
     probes = embeddings.record.probes
@@ -86,26 +93,27 @@ def probe_effect(
         return None
     rows = embeddings.readable
     positions = np.searchsorted(rows, [probe.row for probe in probes])
-    windows = _windows(head, rows.size)[positions]
+    windows = _windows(head, rows.size, step)[positions]
     # Every probe gets its own copy of its window, with the source's features for its last frame.
     features = np.asarray(embeddings.features[rows[windows]])  # (probes, frames, views, 512)
     features[:, -1] = embeddings.features[[probe.twin for probe in probes]]
     probabilities = _probabilities(
         head,
         features.reshape(-1, *features.shape[2:]),
-        _view_indices(embeddings, flips),
+        _view_indices(embeddings, views),
         np.arange(windows.size).reshape(windows.shape),
     )
     difference = np.abs(probabilities - scores.values[positions])
     return ProbeEffect(len(probes), float(difference.mean()), float(difference.max()))
 
 
-def _view_indices(embeddings: Embeddings, flips: bool) -> list[int]:
-    return [embeddings.view(view.name) for view in ((PLAIN, FLIPPED) if flips else (PLAIN,))]
+def _view_indices(embeddings: Embeddings, views: ViewSet) -> list[int]:
+    return [embeddings.view(view.name) for view in VIEW_SETS[views]]
 
 
-def _windows(head: Head, count: int) -> NDArray[np.int64]:
-    return window_rows(count, head.options.neighbour_step, head.options.frames)
+def _windows(head: Head, count: int, step: int | None) -> NDArray[np.int64]:
+    options = head.options
+    return window_rows(count, options.neighbour_step if step is None else step, options.frames)
 
 
 def _probabilities(

@@ -87,16 +87,30 @@ class Preprocessing(Options):
                 f"a picture has shape {picture.shape} and type {picture.dtype}",
                 "give uint8 RGB pictures as (height, width, 3)",
             )
+        picture = self._cut(picture, circle)
         height, width = picture.shape[:2]
-        if self.border == "masked":
-            left, top, side, _ = self.shown_part(height, width, circle)
-            picture = picture[top : top + side, left : left + side]
-            height = width = side
         target = self._resized_shape(height, width)
         resized = resize(picture, *target, self.interpolation)
         top, left = round((target[0] - self.size) / 2), round((target[1] - self.size) / 2)
         image = resized[top : top + self.size, left : left + self.size].transpose(2, 0, 1)
         return np.ascontiguousarray(image * _disc(self.size) if self.border == "masked" else image)
+
+    def unresized(
+        self, picture: NDArray[np.uint8], circle: "Circle | None" = None
+    ) -> NDArray[np.uint8]:
+        """A picture (height, width, 3) as it is, as (3, height, width); of a masked border the
+        square around the circle, black outside of it.
+        """
+        part = self._cut(picture, circle).transpose(2, 0, 1)
+        image = part if self.border == "kept" else part * _disc(part.shape[-1])
+        return np.ascontiguousarray(image)
+
+    def _cut(self, picture: NDArray[np.uint8], circle: "Circle | None") -> NDArray[np.uint8]:
+        """A picture (height, width, 3), where the border is masked without what is beyond it."""
+        if self.border == "kept":
+            return picture
+        left, top, side, _ = self.shown_part(*picture.shape[:2], circle)
+        return picture[top : top + side, left : left + side]
 
     def shown_part(
         self, height: int, width: int, circle: "Circle | None" = None

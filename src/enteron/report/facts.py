@@ -194,6 +194,12 @@ NOT_RECORDED: Final = "not recorded"
 
 ENCODERS: Final = {"lite": "EfficientNet-Lite0 (lite)", "biomedclip": "BiomedCLIP"}
 RUNTIMES: Final = {"onnx": "ONNX Runtime", "torch": "PyTorch", "openvino": "OpenVINO"}
+VIEWS: Final = {
+    "none": "no",
+    "flip": "yes",
+    "flips": "yes, with three mirrored copies",
+    "d4": "yes, with seven mirrored and turned copies",
+}
 STAGES: Final = {
     "read": "Reading the scores",
     "embed": "Encoding the frames",
@@ -383,9 +389,14 @@ def _processing_facts(run: RunRecord) -> tuple[Fact, ...]:
     if runtime := run.runtime:
         name = RUNTIMES.get(runtime.name or "", runtime.name or NOT_RECORDED)
         facts.append(Fact("Computed with", f"{name} ({runtime.why})" if runtime.why else name))
-        if runtime.tta is not None:
-            mirrored = "yes" if runtime.tta else "no"
-            facts.append(Fact("Averaged with mirrored copies of the frames", mirrored))
+        if runtime.views is not None:
+            averaged = VIEWS[runtime.views]
+            facts.append(Fact("Averaged with mirrored copies of the frames", averaged))
+        if runtime.neighbour_step is not None:
+            step = runtime.neighbour_step
+            facts.append(
+                Fact("Frames compared with", f"those {step} and {2 * step} stored frames before")
+            )
     return tuple(facts)
 
 

@@ -4,7 +4,8 @@ Transforms and random draws are torchvision's. Rotation and colour changes, whic
 kernels of our own that give torchvision's pixels to within one grey level.
 """
 
-from collections.abc import Callable, Iterable
+import math
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import cv2
@@ -19,6 +20,8 @@ from enteron.training.sampling import generator
 
 Images = NDArray[np.uint8]  # (n, 3, height, width), or (n, 3, pixels) where flat
 Plane = NDArray[np.uint8]  # one channel of one image, flat
+
+_LARGEST_SIDE = 1024  # of a kept picture, in pixels
 
 COLOURS = ("brightness", "contrast", "saturation", "hue")
 BRIGHTNESS, CONTRAST, SATURATION, HUE = range(4)  # torchvision's numbers
@@ -157,8 +160,19 @@ def _byte(value: np.float32) -> np.uint8:
     return np.uint8(np.int32(min(max(value, _ZERO), _WHITE)))
 
 
+ErasedBox = tuple[int, int, int, int]
+"""Top, left, height and width in pixels; four times 0 where nothing is erased."""
+
+_NOTHING: ErasedBox = (0, 0, 0, 0)
+
+
 class Augmentation:
-    """Crop, flips, rotation, colour changes, grayscale and erasing of square uint8 images."""
+    """Crop, flips, colour changes, grayscale, rotation and erasing, in this order (decision 14).
+
+    The crop is taken from the pictures as they are, so that its pixels are the camera's and not
+    enlarged ones. Erasing makes a rectangle 0 after normalisation, so here it is only drawn:
+    `erase` carries it out.
+    """
 
     def __init__(self, options: AugmentationOptions, size: int) -> None:
         torchvision_operators.declare()
@@ -183,29 +197,82 @@ class Augmentation:
             changes = [(kind, factors[kind]) for kind in order if factors[kind] is not None]
             return torch.from_numpy(adjust_colours(images.numpy(), changes))
 
+        self._crop = v2.RandomResizedCrop(
+            size, scale=options.scale, ratio=options.ratio, antialias=True
+        )
         self._transforms: list[Callable[[torch.Tensor], torch.Tensor]] = [
-            v2.RandomResizedCrop(size, scale=options.scale, ratio=options.ratio, antialias=True),
             v2.RandomHorizontalFlip(options.horizontal),
             v2.RandomVerticalFlip(options.vertical),
-            random_rotation,
             random_colours,
             v2.RandomGrayscale(options.grayscale),
-            v2.RandomErasing(options.erasing, scale=options.erased),
+            random_rotation,
         ]
+        self._erasing = v2.RandomErasing(options.erasing, scale=options.erased)
         self._arguments = (options, size)
 
     def __reduce__(self) -> tuple[type["Augmentation"], tuple[AugmentationOptions, int]]:
         # A worker builds its own: torchvision's classes cannot be imported before `declare`.
         return type(self), self._arguments
 
-    def __call__(self, images: torch.Tensor, seed: int) -> torch.Tensor:
-        """Images (n, 3, size, size), uint8, all changed by the same draw from `seed`."""
-        # torchvision draws once for all images of a tensor.
+    def __call__(
+        self, pictures: Sequence[torch.Tensor], seed: int
+    ) -> tuple[torch.Tensor, ErasedBox]:
+        """Pictures (3, height, width), uint8, all changed by the same draw from `seed`.
+
+        Returns images (n, 3, size, size), still uint8, and the rectangle to erase.
+        """
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)
+            images = self._cropped(pictures)
+            # torchvision draws once for all images of a tensor.
             for transform in self._transforms:
                 images = transform(images)
-            return images
+            return images, self._rectangle(images)
+
+    @property
+    def kept_side(self) -> int:
+        """The side of a square picture whose smallest crop still has `size` pixels."""
+        options, size = self._arguments
+        narrowest = min(options.ratio[0], 1 / options.ratio[1])
+        side = size / math.sqrt(options.scale[0] * narrowest)
+        return min(_LARGEST_SIDE, 16 * math.ceil(side / 16))
+
+    def _cropped(self, pictures: Sequence[torch.Tensor]) -> torch.Tensor:
+        """The same part of every picture, resized; it is drawn on the last one, the current frame.
+
+        Pictures of a study hardly ever differ in size; where they do, the part is the same share
+        of their sides.
+        """
+        height, width = pictures[-1].shape[1:]
+        drawn = self._crop.make_params([pictures[-1]])
+        if all(picture.shape[1:] == (height, width) for picture in pictures):
+            return self._crop.transform(torch.stack(list(pictures)), drawn)
+        images: list[torch.Tensor] = []
+        for picture in pictures:
+            down, across = picture.shape[1] / height, picture.shape[2] / width
+            part = {
+                "top": int(drawn["top"] * down),
+                "left": int(drawn["left"] * across),
+                "height": max(int(drawn["height"] * down), 1),
+                "width": max(int(drawn["width"] * across), 1),
+            }
+            images.append(self._crop.transform(picture[None], part)[0])
+        return torch.stack(images)
+
+    def _rectangle(self, images: torch.Tensor) -> ErasedBox:
+        if torch.rand(1) >= self._erasing.p:
+            return _NOTHING
+        drawn = self._erasing.make_params([images])
+        if drawn["v"] is None:  # no rectangle fits
+            return _NOTHING
+        return drawn["i"], drawn["j"], drawn["h"], drawn["w"]
+
+
+def erase(clips: torch.Tensor, boxes: torch.Tensor) -> torch.Tensor:
+    """Normalised clips (n, frames, 3, size, size) with the box (n, 4) of each at 0, in place."""
+    for clip, (top, left, height, width) in zip(clips, boxes.tolist(), strict=True):
+        clip[..., top : top + height, left : left + width] = 0
+    return clips
 
 
 def mixup_weight(alpha: float, *counters: int) -> float:

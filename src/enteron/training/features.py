@@ -11,9 +11,11 @@ from numpy.typing import NDArray
 from enteron.datasets.dataset import DatasetStudy
 from enteron.errors import StudyError
 from enteron.files import make_folder
-from enteron.inference.embed import FLIPPED, PLAIN, EmbedOptions, View, embed_study
+from enteron.inference.embed import EmbedOptions, embed_study
 from enteron.inference.encoder import Encoder, ImageBatch
 from enteron.inference.store import SUFFIX
+from enteron.inference.views import FLIPPED, PLAIN, View
+from enteron.model.preprocessing import Preprocessing
 from enteron.training.augmentation import Augmentation
 from enteron.training.batches import Batch, Draw, clip_rows, make_batch
 from enteron.training.options import TrainingOptions
@@ -48,32 +50,47 @@ def store_features(
         folder / f"{samples.study}{SUFFIX}",
         EmbedOptions(),  # the options of `enteron calibrate`, which can use the same files
         advance,
-        views=stored_views(samples.study, options, encoder.preprocessing.size),
+        views=stored_views(samples.study, options, encoder.preprocessing),
     )
     return StudyFeatures(samples, embeddings.features, embeddings.readable)
 
 
-def stored_views(study: str, options: TrainingOptions, size: int) -> Sequence[View]:
-    """The plain images, their mirror images, and the augmented views of the options."""
+def stored_views(
+    study: str, options: TrainingOptions, preprocessing: Preprocessing
+) -> Sequence[View]:
+    """The plain images, their mirror images, and the augmented views of the options.
+
+    Augmented views are made of the resized images, whose crops are enlarged, unlike in the full
+    regime; the paper has no such views.
+    """
     if options.views == 0:
         return (PLAIN, FLIPPED)
-    augmentation = Augmentation(options.augmentation, size)
+    augmentation = Augmentation(options.augmentation, preprocessing.size)
+    # The byte nearest to what normalisation makes 0.
+    blank = torch.tensor([round(255 * mean) for mean in preprocessing.mean], dtype=torch.uint8)
     return (
         PLAIN,
         FLIPPED,
-        *(_augmented_view(augmentation, n, study, options) for n in range(options.views)),
+        *(_augmented_view(augmentation, blank, n, study, options) for n in range(options.views)),
     )
 
 
 def _augmented_view(
-    augmentation: Augmentation, number: int, study: str, options: TrainingOptions
+    augmentation: Augmentation,
+    blank: torch.Tensor,
+    number: int,
+    study: str,
+    options: TrainingOptions,
 ) -> View:
     """One draw for all frames of a study, so that any three of them form a clip."""
     seed = seed_of(options.seed, "view", number, study)
-    options_hash = seed_of(options.augmentation.model_dump_json()) % 16**6
+    # The word names the order of the changes: another one is another view.
+    options_hash = seed_of(options.augmentation.model_dump_json(), "colour first") % 16**6
 
     def change(images: ImageBatch, frames: NDArray[np.int64]) -> ImageBatch:
-        return augmentation(torch.from_numpy(images), seed).numpy()
+        changed, (top, left, height, width) = augmentation(list(torch.from_numpy(images)), seed)
+        changed[..., top : top + height, left : left + width] = blank[:, None, None]
+        return changed.numpy()
 
     return View(f"augmented-{options_hash:06x}-{options.seed}-{number}", change)
 
@@ -110,8 +127,9 @@ class FeatureSource:
             windows = torch.from_numpy(self._windows(draw))
             yield make_batch(self.samples, draw.samples, windows)
 
-    def prepare(self, inputs: torch.Tensor) -> torch.Tensor:
-        return inputs
+    def prepare(self, batch: Batch, device: torch.device) -> torch.Tensor:
+        """The features as they are."""
+        return batch.inputs.to(device, non_blocking=True)
 
     def _windows(self, draw: Draw) -> NDArray[np.float32]:
         """(n, frames, 512), gathered study by study."""

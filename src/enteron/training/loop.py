@@ -208,7 +208,7 @@ class TrainingLoop:
             return None, 0
         # From here on only dropout draws from torch's global generator.
         torch.manual_seed(seed_of(options.seed, "batch", epoch, number))
-        inputs = self.train.prepare(batch.inputs.to(self.device, non_blocking=True))
+        inputs = self.train.prepare(batch, self.device)
         targets = batch.targets.to(self.device, non_blocking=True)
         known = batch.known.to(self.device, non_blocking=True)
         weight = mixup_weight(options.mixup, options.seed, epoch, number)
@@ -393,7 +393,7 @@ def validate(learner: Learner, network: Network, source: BatchSource) -> Validat
             continue
         targets = batch.targets.to(learner.device)
         with learner.autocast():
-            outputs = network(source.prepare(batch.inputs.to(learner.device)))
+            outputs = network(source.prepare(batch, learner.device))
         known = batch.known.to(learner.device)
         losses = learner.losses(network, outputs, targets, known, smoothing=0.0)
         rows = torch.from_numpy(batch.samples).to(learner.device)

@@ -30,8 +30,9 @@ class DataOptions(Options):
     """Whether studies change sides where a label that two studies show would be missing from
     training or validation; a split that lacks nothing stays as the seed makes it."""
     keep_squares: bool = False
-    """Whether the full regime stores resized images beside the features (150 kB each at 224
-    pixels), so that no image is decoded twice."""
+    """Whether the full regime stores resized images beside the features, so that none is decoded
+    twice: validation images as they are used (150 kB at 224 pixels), training images in squares
+    large enough for the smallest crop (250 kB, 288 pixels)."""
     test: float = Field(default=0.0, ge=0, lt=1)
     """Share of the studies that neither train nor validate, if no split file is given."""
 

@@ -5,7 +5,7 @@ folder keeps what such a training needs to resume: its options, its priors and i
 """
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,6 +33,7 @@ from enteron.folders.model import (
 from enteron.inference.accelerator import Accelerator
 from enteron.inference.runtimes import RUNTIMES
 from enteron.labels import FINDINGS
+from enteron.model.requirements import require_torch
 from enteron.options import parse_json_options
 from enteron.priors import Priors, load_priors, save_priors
 from enteron.progress import Progress
@@ -77,13 +78,10 @@ class TrainingPlan:
 
 def make_plan(request: TrainingRequest, progress: Progress) -> TrainingPlan:
     """Find the studies, split them and read their labels; unusable input raises an error."""
+    require_torch("training")
     _require_runtime(request)
     priors = None if request.priors is None else load_priors(request.priors)
-    sources = open_sources(request.roots)
-    for source in sources:
-        for sentence in source.dataset.left_out:
-            progress.message(f"Ignored: {sentence}.")
-    _require_shares(request.options, sources)
+    sources = _open_sources(request, progress)
     studies = {
         source.key(study): entry
         for source in sources
@@ -96,7 +94,8 @@ def make_plan(request: TrainingRequest, progress: Progress) -> TrainingPlan:
         require_new_folder(request.out)
         split = choose_split(sources, request.options, request.split)
     _require_members(split, studies, is_given=request.split is not None)
-    samples = _read_samples(sources, split, request.options.data.stride, progress)
+    members = (*split.train, *split.val)
+    samples = _read_samples(sources, members, request.options.data.stride, progress)
     if not resumed and request.split is None and request.options.data.stratified:
         split = _stratified(split, sources, samples)
     if request.options.model.findings == "evidence":
@@ -110,6 +109,25 @@ def make_plan(request: TrainingRequest, progress: Progress) -> TrainingPlan:
     require_samples(Samples(val), "val")
     boxes = {} if not request.options.model.local_evidence else _finding_boxes(train, studies)
     return TrainingPlan(request, sources, studies, split, priors, train, val, boxes)
+
+
+def open_samples(
+    request: TrainingRequest, progress: Progress
+) -> tuple[tuple[Source, ...], dict[str, StudySamples]]:
+    """The data roots and the samples of all their studies, whatever their split."""
+    _require_runtime(request)
+    sources = _open_sources(request, progress)
+    members = [source.key(study) for source in sources for study in source.dataset.studies]
+    return sources, _read_samples(sources, members, request.options.data.stride, progress)
+
+
+def _open_sources(request: TrainingRequest, progress: Progress) -> tuple[Source, ...]:
+    sources = open_sources(request.roots)
+    for source in sources:
+        for sentence in source.dataset.left_out:
+            progress.message(f"Ignored: {sentence}.")
+    _require_shares(request.options, sources)
+    return sources
 
 
 def _require_runtime(request: TrainingRequest) -> None:
@@ -150,7 +168,7 @@ def _finding_boxes(
 def _started_with(request: TrainingRequest, priors: Priors | None) -> tuple[Split, Priors | None]:
     """Split and priors of the started training; the request must not contradict it."""
     out = request.out
-    options, split = load_started(out)
+    options, split = started_options(out), load_split(out / SPLIT)
     if request.split is not None and load_split(request.split).hash != split.hash:
         raise TrainingError(
             f"'{out.name}' is being trained on another split",
@@ -228,16 +246,15 @@ def _require_members(split: Split, studies: Mapping[str, DatasetStudy], *, is_gi
 
 
 def _read_samples(
-    sources: tuple[Source, ...], split: Split, stride: int, progress: Progress
+    sources: tuple[Source, ...], members: Sequence[str], stride: int, progress: Progress
 ) -> dict[str, StudySamples]:
-    """The samples of the studies that train or validate, in the order of the split."""
+    """The samples of these studies, in their order."""
     entries = {
         source.key(study): (entry, source)
         for source in sources
         for study, entry in source.dataset.studies.items()
     }
     samples: dict[str, StudySamples] = {}
-    members = (*split.train, *split.val)
     with progress.task("Reading labels", len(members), "studies") as advance:
         for key in members:
             entry, source = entries[key]
@@ -350,13 +367,12 @@ def mark_started(plan: TrainingPlan) -> None:
     write_text(checkpoint / TRAINING_OPTIONS, plan.request.options.model_dump_json(indent=1) + "\n")
 
 
-def load_started(out: Path) -> tuple[TrainingOptions, Split]:
-    """Options and split of a started training."""
+def started_options(out: Path) -> TrainingOptions:
+    """Options of a training, or of folds, that started and did not finish."""
     remedy = "train again into another folder"
     path = out / CHECKPOINT / TRAINING_OPTIONS
     text = read_text(path, RECORD_LIMIT, remedy, source=f"'{path.name}'", error=TrainingError)
-    options = parse_json_options(TrainingOptions, text, TRAINING_OPTIONS, remedy)
-    return options, load_split(out / SPLIT)
+    return parse_json_options(TrainingOptions, text, TRAINING_OPTIONS, remedy)
 
 
 def mark_finished(out: Path, options: TrainingOptions) -> None:

@@ -11,8 +11,9 @@ page.py       training.html and TensorBoard
 
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -41,7 +42,7 @@ from enteron.priors import save_priors
 from enteron.progress import Progress, SilentProgress
 from enteron.study.fingerprint import study_fingerprint
 from enteron.training.augmentation import Augmentation
-from enteron.training.batches import BatchSource
+from enteron.training.batches import BatchSource, clip_spacings
 from enteron.training.checkpoint import load_evidence, save_evidence
 from enteron.training.distributed import Processes, process_group, training_device
 from enteron.training.features import FeatureSource, StudyFeatures, store_features
@@ -68,7 +69,7 @@ from enteron.training.plan import (
 )
 from enteron.training.results import EpochRecord, ValidationMetrics, calibrated_results
 from enteron.training.sampling import Samples, StudySamples, draw_weights, oversampling
-from enteron.types import StudyFingerprint, TrainingSource
+from enteron.types import DataKind, StudyFingerprint, TrainingSource
 
 _TRAINED_PARTS: dict[Regime, str] = {
     "full": "backbone and head",
@@ -90,7 +91,7 @@ def run_training(plan: TrainingPlan, progress: Progress) -> EpochRecord:
         elif not is_started(out):
             mark_started(plan)
         processes.barrier()
-        fingerprints = _fingerprints(plan) if processes.is_first else ()
+        identities = _identities(plan) if processes.is_first else {}
         network = start_network(options.model, options.seed)
         if options.model.local_evidence:
             teach_local_evidence(plan, network, processes, progress)
@@ -115,7 +116,7 @@ def run_training(plan: TrainingPlan, progress: Progress) -> EpochRecord:
             device=device,
         ).run()
         if processes.is_first:
-            _write_model_folder(plan, result, train, val, fingerprints)
+            _write_model_folder(plan, result, train, val, identities)
         processes.barrier()
         return result.best
 
@@ -340,13 +341,50 @@ def _report_compute(
     )
 
 
-def _fingerprints(plan: TrainingPlan) -> tuple[StudyFingerprint, ...]:
+@dataclass(frozen=True)
+class _StudyIdentity:
+    fingerprint: StudyFingerprint
+    is_drawn: bool  # as the study itself says, wherever its folder lies
+
+
+def _identities(plan: TrainingPlan) -> dict[str, _StudyIdentity]:
     """Of the training studies, taken at the start: their files may be gone at the end."""
-    fingerprints: list[StudyFingerprint] = []
+    identities: dict[str, _StudyIdentity] = {}
     for study_id in plan.split.train:
         with plan.studies[study_id].open() as study:
-            fingerprints.append(study_fingerprint(study))
-    return tuple(fingerprints)
+            is_drawn = study.metadata.frames_per_row is not None
+            identities[study_id] = _StudyIdentity(study_fingerprint(study), is_drawn)
+    return identities
+
+
+def training_sources(
+    plan: TrainingPlan, samples: Samples, drawn: Mapping[str, bool]
+) -> tuple[TrainingSource, ...]:
+    """The datasets of a training, and whether their pictures are drawings.
+
+    A root of `enteron phantom` says so, and so does each of its studies, if it was moved elsewhere.
+    `drawn` says it by the id of a study.
+    """
+    sources: list[TrainingSource] = []
+    for source in plan.sources:
+        # The names of a single source's studies are their ids; its samples bear no title.
+        own = [s for s in samples.studies if len(plan.sources) == 1 or s.source == source.title]
+        kinds = {source.dataset.synthetic or drawn.get(study.study, False) for study in own}
+        kind: DataKind = "real frames"
+        if kinds == {True} or (not kinds and source.dataset.synthetic):
+            kind = "drawings"
+        elif True in kinds:
+            kind = "drawings and real frames"
+        sources.append(
+            TrainingSource(
+                title=source.title,
+                kind=kind,
+                studies=len(own),
+                frames=sum(len(study) for study in own),
+                labels=_taught_labels(plan, own),
+            )
+        )
+    return tuple(sources)
 
 
 def _write_model_folder(
@@ -354,7 +392,7 @@ def _write_model_folder(
     result: TrainingResult,
     train: BatchSource,
     val: BatchSource,
-    fingerprints: tuple[StudyFingerprint, ...],
+    identities: Mapping[str, _StudyIdentity],
 ) -> None:
     """Write everything; `model.json` comes last, then the checkpoints are deleted."""
     out, options = plan.request.out, plan.request.options
@@ -369,8 +407,13 @@ def _write_model_folder(
         out,
         result.network,
         split_hash=plan.split.hash,
-        training_studies=fingerprints,
-        sources=_training_sources(plan, train),
+        training_studies=tuple(identity.fingerprint for identity in identities.values()),
+        spacings=clip_spacings(train.samples, options.model.frames, options.model.neighbour_step),
+        sources=training_sources(
+            plan,
+            _training_samples(plan, train),
+            {study: known.is_drawn for study, known in identities.items()},
+        ),
         training=_summary(plan, result, train, val),
         frames_by_label={label: int(count) for label, count in counts},
         results=_results(result.best),
@@ -412,30 +455,17 @@ def _summary(
     }
 
 
-def _training_sources(plan: TrainingPlan, train: BatchSource) -> tuple[TrainingSource, ...]:
-    """The datasets that taught something, and what."""
-    samples = _training_samples(plan, train)
-    sources: list[TrainingSource] = []
-    for source in plan.sources:
-        studies = [s for s in samples.studies if s.source in ("", source.title) and len(s)]
-        if not studies:
-            continue
-        # Of boxes where findings come from evidence alone: then frames teach anatomy only.
-        by_boxes = plan.request.options.model.findings == "evidence"
-        taught = {box.label for study in studies for box in plan.boxes.get(study.study, ())}
-        for study in studies:
-            counts = (study.of_anatomy() if by_boxes else study).labels.present_counts
-            taught |= {label for label, count in zip(LABELS, counts, strict=True) if count}
-        sources.append(
-            TrainingSource(
-                title=source.title,
-                kind="drawings" if source.dataset.synthetic else "real frames",
-                studies=len(studies),
-                frames=sum(len(study) for study in studies),
-                labels=tuple(label for label in LABELS if label in taught),
-            )
-        )
-    return tuple(sources)
+def _taught_labels(plan: TrainingPlan, studies: Sequence[StudySamples]) -> tuple[str, ...]:
+    """What training studies teach: labels that their frames show.
+
+    Where findings come from evidence alone, frames teach anatomy, and boxes teach findings.
+    """
+    by_boxes = plan.request.options.model.findings == "evidence"
+    taught = {box.label for study in studies for box in plan.boxes.get(study.study, ())}
+    for study in studies:
+        counts = (study.of_anatomy() if by_boxes else study).labels.present_counts
+        taught |= {label for label, count in zip(LABELS, counts, strict=True) if count}
+    return tuple(label for label in LABELS if label in taught)
 
 
 def _data_titles(plan: TrainingPlan, train: BatchSource) -> str:
