@@ -141,8 +141,8 @@ def _some(features: NDArray[np.floating], most: int) -> Points:
     rows = np.unique(np.linspace(0, len(features) - 1, min(most, len(features))).astype(np.int64))
     frames = np.asarray(features[rows], np.float32)
     frames = frames[np.isfinite(frames).all(axis=1)]
-    lengths = np.linalg.norm(frames, axis=1, keepdims=True)
-    return (frames / np.maximum(lengths, 1e-12)).astype(np.float32)
+    lengths = np.maximum(np.linalg.norm(frames, axis=1, keepdims=True), 1e-12)
+    return np.asarray(frames / lengths, np.float32)
 
 
 def _project(
@@ -152,7 +152,7 @@ def _project(
     centred = frames - mean.astype(np.float32)
     along = centred @ directions.astype(np.float32).T
     outside = np.maximum((centred**2).sum(axis=1) - (along**2).sum(axis=1), 0)
-    return np.concatenate([along, np.sqrt(outside)[:, None]], axis=1)
+    return np.concatenate([along, np.sqrt(outside)[:, None]], axis=1).astype(np.float32)
 
 
 def _distance(study: Points, points: Points) -> float:

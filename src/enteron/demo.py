@@ -1,6 +1,7 @@
-"""The demonstration: draw studies, train, calibrate, read a device that training never saw.
+"""The demonstrations: one study read with the model in the box; and the whole system.
 
-Nothing here is special to the demonstration: it calls what the commands call.
+The first draws a study and reads it. The second draws studies, trains, calibrates, and reads a
+device that training never saw. Nothing here is special: it calls what the commands call.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,6 +15,7 @@ from enteron.calibration import Calibration
 from enteron.datasets.submission import read_truth
 from enteron.decoding import PRESETS, DecodedEvent, DecodeOptions, decode
 from enteron.decoding.events import to_annotation
+from enteron.files import make_folder
 from enteron.fitting.calibrate import calibrate_model
 from enteron.fitting.frames import label_rows
 from enteron.folders.model import load_calibration
@@ -29,6 +31,29 @@ from enteron.reading import Reader, ReadOptions
 from enteron.types import Annotation, Scores, Unit
 
 SEEN, UNSEEN, MODEL, READINGS = "seen", "unseen", "model", "readings"
+STUDIES, READING = "studies", "reading"
+EXAMPLE_FRAMES = 240
+
+
+def read_example(
+    out: Path, progress: Progress, *, seed: int = 7, options: ReadOptions | None = None
+) -> Reading:
+    """Draw a NaviCam study and read it with the model in the box.
+
+    The page compares the reading with what was drawn. A second call keeps what the first one made.
+    """
+    plan = PhantomOptions(frames=EXAMPLE_FRAMES, seed=seed, rarity=0.3, device="navicam")
+    make_folder(out)
+    with folder_lock(out):
+        with progress.task("Drawing a study", frames_to_make(out / STUDIES, 1, plan)) as advance:
+            for frames in make_studies(out / STUDIES, 1, plan):
+                advance(frames)
+        study = StudyPlan(1, plan, load_priors())
+        (truth,) = _truths(out / STUDIES)
+        reader = Reader(options=options)
+        return reader.read(
+            out / STUDIES / study.folder, out / READING, truth=truth, progress=progress
+        )
 
 
 class DemoOptions(Options):

@@ -72,7 +72,7 @@ def test_version(enteron):
 
 
 def test_demo_tells_the_whole_story(enteron, tmp_path):
-    said = enteron("demo", "--quick", "--out", "kept", timeout=600).stdout
+    said = enteron("demo", "--full", "--quick", "--out", "kept", timeout=600).stdout
     for chapter in ("1. Drawing", "2. Training", "3. Calibrating", "4. Reading NaviCam"):
         assert chapter in said
     for decoder in ("empty file", "gap-merge", "paper", "transit", "challenge", "oracle"):
@@ -81,6 +81,27 @@ def test_demo_tells_the_whole_story(enteron, tmp_path):
     page = said.rsplit("Open ", 1)[1].split(" in a browser", maxsplit=1)[0]
     assert "ukdd_navi_" in (tmp_path / page).read_text()
     assert (tmp_path / "kept" / "model" / "calibration.json").exists()
+
+
+@pytest.mark.parametrize("command", [("demo",), ("read", "--example")])
+def test_the_first_page_needs_nothing_but_the_package(enteron, tmp_path, command):
+    said = enteron(*command, "--out", "first", timeout=600).stdout
+    assert "learnt regions and landmarks from drawings only" in said
+    assert "Not looked for: " in said
+    assert "first/reading/report.html in a browser" in said
+    page = (tmp_path / "first" / "reading" / "report.html").read_text()
+    assert "What it knows from drawings only is marked" in page
+    assert "Unlike study" not in page  # a drawing, of a capsule that it never saw
+    run = json.loads((tmp_path / "first" / "reading" / "run.json").read_text())
+    assert run["model"]["default"]
+    assert run["likeness"]["nearest"] == "drawings"
+
+
+def test_read_needs_a_study_or_the_example(enteron):
+    said = enteron("read", code=2).stderr
+    assert "give a study" in said
+    assert "or --example to draw one" in said
+    assert "either a study or --example" in enteron("read", "x", "--example", code=2).stderr
 
 
 def test_evaluate_prints_tables_and_json(enteron, files):

@@ -1,4 +1,4 @@
-"""`enteron demo`: the whole system on synthetic studies."""
+"""`enteron demo`: a first page in a minute; with --full the whole system on synthetic studies."""
 
 import time
 from pathlib import Path
@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from enteron.demo import DecoderResult, DemoResult
+    from enteron.folders.reading import Reading
 
 
 def demo(
@@ -17,16 +18,48 @@ def demo(
         Path, typer.Option(help="Folder for studies, model and readings.", readable=False)
     ] = Path("enteron-demo"),
     seed: Annotated[int, typer.Option(min=0, help="Seed: another one draws other studies.")] = 7,
+    full: Annotated[
+        bool,
+        typer.Option(
+            "--full",
+            help="The whole system: draw studies, train, calibrate, read a device that training "
+            "never saw, score. Some minutes; needs the extra train.",
+        ),
+    ] = False,
     quick: Annotated[
         bool,
-        typer.Option("--quick", help="A few small studies: checks that it runs, not how well."),
+        typer.Option(
+            "--quick", help="With --full, a few small studies: checks that it runs, not how well."
+        ),
     ] = False,
 ) -> None:
-    """Draw studies, train, calibrate, read a device that training never saw, score, report.
+    """Draw a study, read it with the model in the box, and show the page: a minute.
 
-    Takes some minutes on two cores and needs nothing but the package. A second run keeps what the
-    first one completed. Example: [bold]enteron demo --out demo[/bold]
+    A second run keeps what the first one completed. With --full everything else is shown too.
+    Example: [bold]enteron demo --out demo[/bold]
     """
+    start = time.perf_counter()
+    reading = _full(out, seed, quick) if full else show_example(out, seed)
+    typer.echo(f"The demo took {time.perf_counter() - start:.0f} s.")
+    typer.echo(f"Open {reading.report} in a browser.")
+
+
+def show_example(out: Path, seed: int) -> "Reading":
+    """Draw a study, read it and print the reading."""
+    from enteron.cli.console import RichProgress
+    from enteron.cli.read import show
+    from enteron.demo import read_example
+
+    typer.echo(
+        "One synthetic study of a capsule that the model never saw, read with the model in the "
+        "box.\nIt is a drawing, not a recording: the result says nothing about patients."
+    )
+    reading = read_example(out, RichProgress(), seed=seed)
+    show(reading)
+    return reading
+
+
+def _full(out: Path, seed: int, quick: bool) -> "Reading":
     from enteron.cli.console import RichProgress
     from enteron.demo import DemoOptions, run_demo
 
@@ -38,11 +71,9 @@ def demo(
         "third device to read.\nThey are drawings, not recordings: the results say nothing about "
         "patients."
     )
-    start = time.perf_counter()
     result = run_demo(out, options, RichProgress())
     _show(result)
-    typer.echo(f"\nThe demo took {time.perf_counter() - start:.0f} s.")
-    typer.echo(f"Open {result.reading.report} in a browser.")
+    return result.reading
 
 
 def _show(result: "DemoResult") -> None:

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 def read(
     study: Annotated[
-        Path,
+        Path | None,
         typer.Argument(
             help="A folder of frames, a video, or a root with several studies.", readable=False
         ),
-    ],
+    ] = None,
     model: Annotated[
         Path | None,
         typer.Option(
@@ -101,6 +101,12 @@ def read(
             "--device-text", help="Keep what the recorder wrote into the pictures, and title cards."
         ),
     ] = False,
+    example: Annotated[
+        bool,
+        typer.Option(
+            "--example", help="Without a study: draw one and read it, as `enteron demo` does."
+        ),
+    ] = False,
 ) -> None:
     """Read a study: regions, landmarks and findings in time, with a page to look at.
 
@@ -109,6 +115,18 @@ def read(
     Example: [bold]enteron read study.mp4[/bold], or with a model of your own
     [bold]enteron read study.mp4 --model model[/bold]
     """
+    if study is None:
+        if not example:
+            raise typer.BadParameter(
+                "give a study: a folder of frames or a video; or --example to draw one",
+                param_hint="'STUDY'",
+            )
+        from enteron.cli.demo import show_example
+
+        show_example(out or Path("enteron-example"), seed=7)
+        return
+    if example:
+        raise typer.BadParameter("give either a study or --example", param_hint="'--example'")
     from enteron.cli.console import RichProgress, print_ignored
     from enteron.decoding import DecodeOptions
     from enteron.inference.embed import REDUNDANCY_LIMIT

@@ -79,7 +79,9 @@ def divide(
     sizes = [len(ranked) // folds + (index < len(ranked) % folds) for index in range(folds)]
     left = list(ranked)
     while left:
-        with_label = np.sum([shows[study] for study in left], axis=0) if shows else np.zeros(0)
+        with_label = (
+            np.sum([shows[study] for study in left], axis=0) if shows else np.zeros(0, np.int64)
+        )
         label = _rarest(with_label)
         study = left[0] if label is None else next(s for s in left if shows[s][label])
         open_parts = [index for index in range(folds) if len(parts[index]) < sizes[index]]
