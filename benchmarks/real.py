@@ -93,6 +93,8 @@ def main() -> None:
         ]
         print(f"{name}: {time.perf_counter() - start:.0f} s", flush=True)
     print_tables(results, frames, protocol)
+    for name in results:
+        print_operating_points(METHODS[name].about, results[name][0], frames)
 
 
 # ---- frames, encoded once
@@ -425,6 +427,26 @@ def _print_drift(network: Network, stored: StoredTrunkEncoder, entry: DatasetStu
     )
 
 
+def default_model(
+    frames: Frames, train: NDArray[np.int64], test: NDArray[np.int64], seed: int
+) -> Scores:
+    """Findings of the recipe `default`: local evidence alone, its mean over the clip.
+
+    The head of that recipe learns from drawings and has no part in findings.
+    """
+    options = recipe("default")
+    evidence = fit_local_evidence(
+        frames.samples[train], options.patches, seed=seed, evidence=LocalEvidence()
+    )
+    scores = evidence_of(evidence, frames.samples.maps, test)
+    means = np.empty_like(scores)
+    for place in np.unique(frames.samples.study[test]):
+        own = np.flatnonzero(frames.samples.study[test] == place)
+        windows = window_rows(len(own), options.model.neighbour_step, options.model.frames)
+        means[own] = scores[own][windows].mean(axis=1)
+    return means
+
+
 METHODS: dict[str, Method] = {
     BASELINE: Method("frozen features, mean and maximum", pooled_features, seeds=1),
     "head": Method("the paper's head on frozen features", paper_head),
@@ -437,6 +459,7 @@ METHODS: dict[str, Method] = {
         patches(relative=True, study=False),
     ),
     "system": Method("the system: local evidence and the paper's head", system, seeds=1),
+    "default": Method("the recipe default: local evidence over the clip", default_model),
 }
 
 
@@ -596,6 +619,92 @@ def print_tables(
             [array[[p.finding == finding for p in pairs]].mean() for finding in findings]
         )
         print(f"  macro {mean:+.3f} [{low:+.3f}, {high:+.3f}]")
+
+
+SPECIFICITY = 0.9
+FALSE_EVENTS = 5  # per video
+BRIDGED = 2  # frames of an event that may lie below the threshold
+
+
+def print_operating_points(about: str, scores: Scores, frames: Frames) -> None:
+    """Sensitivity of frames at 90 % specificity, and lesions found at 5 false events a video.
+
+    A lesion is a run of consecutive frames with the finding. One threshold per finding for all
+    videos. Intervals are over videos with the finding.
+    """
+    print(f"\n{about} (seed 0)")
+    print(
+        f"{'':18} {'videos':>6} {'sensitivity at 90 % specificity':>32} {'lesions':>8} "
+        f"{'found at 5 false events a video':>32}"
+    )
+    for finding in frames.tested:
+        column = FINDINGS.index(finding)
+        values = scores[:, column]
+        present = frames.samples.present[:, column]
+        absent = frames.samples.known[:, column] & ~present
+        threshold = np.quantile(values[absent], SPECIFICITY)
+        videos = np.unique(frames.samples.study[present])
+        shares = [
+            float((values[present & (frames.samples.study == v)] > threshold).mean())
+            for v in videos
+        ]
+        found = lesions_found(values, present, absent, frames)
+        print(
+            f"{finding:18} {len(videos):6} {np.mean(shares):18.2f} {interval_text(shares)} "
+            f"{len(found):8} {np.mean(found):18.2f} {interval_text(found)}"
+        )
+
+
+def lesions_found(
+    values: NDArray[np.float32],
+    present: NDArray[np.bool_],
+    absent: NDArray[np.bool_],
+    frames: Frames,
+) -> list[bool]:
+    """Whether each lesion is found at the threshold with so many false events in the mean video."""
+    count = len(np.unique(frames.samples.study[absent]))
+    order = np.unique(values[absent])[::-1]
+    low, high = 0, len(order) - 1
+    while low < high:  # the lowest threshold that is allowed
+        middle = (low + high + 1) // 2
+        if len(events_above(values, absent, order[middle], frames)) <= FALSE_EVENTS * count:
+            low = middle
+        else:
+            high = middle - 1
+    return [bool((values[run] > order[low]).any()) for run in runs_in(present, frames)]
+
+
+def events_above(
+    values: NDArray[np.float32], among: NDArray[np.bool_], threshold: float, frames: Frames
+) -> list[NDArray[np.int64]]:
+    """Runs of rows above a threshold, short dips bridged."""
+    above = runs_in(among & (values > threshold), frames)
+    merged: list[NDArray[np.int64]] = []
+    for run in above:
+        same = merged and frames.samples.study[merged[-1][-1]] == frames.samples.study[run[0]]
+        if same and frames.numbers[run[0]] - frames.numbers[merged[-1][-1]] <= 1 + BRIDGED:
+            merged[-1] = np.concatenate([merged[-1], run])
+        else:
+            merged.append(run)
+    return merged
+
+
+def runs_in(chosen: NDArray[np.bool_], frames: Frames) -> list[NDArray[np.int64]]:
+    """Runs of consecutive frames of one video."""
+    rows = np.flatnonzero(chosen)
+    if not rows.size:
+        return []
+    breaks = (np.diff(frames.numbers[rows]) != 1) | (np.diff(frames.samples.study[rows]) != 0)
+    return np.split(rows, np.flatnonzero(breaks) + 1)
+
+
+def interval_text(values: Sequence[float] | Sequence[bool]) -> str:
+    """95 % interval of a mean by resampling."""
+    array = np.asarray(values, float)
+    rng = np.random.default_rng(0)
+    means = [rng.choice(array, len(array)).mean() for _ in range(2000)]
+    low, high = np.quantile(means, (0.025, 0.975))
+    return f"[{low:.2f}, {high:.2f}]"
 
 
 if __name__ == "__main__":

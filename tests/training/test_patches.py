@@ -277,7 +277,10 @@ def test_scales_are_a_logistic_regression_on_what_is_known():
     plain = LogisticRegression(C=1).fit(evidence[~unknown][:, [ULCER]], is_ulcer[~unknown])
     assert scales[ULCER] == pytest.approx(plain.coef_[0, 0], rel=0.01)
     assert biases[ULCER] == pytest.approx(plain.intercept_[0], abs=0.01)
-    assert (scales[POLYP], biases[POLYP]) == (1, 0)  # no frame shows a polyp
+    # No frame shows a polyp: its scale is that of the findings that were fitted.
+    assert (scales[POLYP], biases[POLYP]) == (scales[ULCER], biases[ULCER])
+    one_study = PatchSamples(samples.maps, table, cells, np.zeros(400, np.int64), samples.frame)
+    assert evidence_scales(evidence, one_study)[0].tolist() == [1] * len(FINDINGS)
 
 
 def test_evidence_is_averaged_over_the_clips_of_stored_frames():

@@ -13,7 +13,9 @@ from enteron.datasets.label_table import truth_events
 from enteron.fitting.frames import LabelledStudy, label_rows
 from enteron.folders.model import open_model
 from enteron.inference.accelerator import Accelerator
+from enteron.inference.encoder import Features
 from enteron.progress import Progress, SilentProgress
+from enteron.study import Study
 from enteron.types import Scores, Unit
 
 SEEN_FRAMES: Final = 64
@@ -72,9 +74,7 @@ class StudyScorer:
 
     def appearance(self, key: str, entry: DatasetStudy, features: Path) -> NDArray[np.floating]:
         """(frames, 512) embeddings of a study: those stored, or those of some frames made now."""
-        from enteron.inference.pictures import prepare_frame, study_fields
         from enteron.inference.store import SUFFIX, open_embeddings
-        from enteron.model.options import FEATURES
 
         path = features / f"{key}{SUFFIX}"
         if path.exists():
@@ -82,12 +82,20 @@ class StudyScorer:
             if store.key.backbone == self.encoder.backbone_hash:
                 return np.asarray(store.appearance)
         with entry.open() as study:
-            fields = study_fields(study, self.encoder.preprocessing)
-            rows = np.unique(np.linspace(0, len(study) - 1, SEEN_FRAMES).astype(np.int64))
-            prepared = [
-                prepare_frame(study.frame(number), self.encoder.preprocessing, fields).image
-                for number in study.numbers[rows].tolist()
-            ]
+            return self.encode_some(study)
+
+    def encode_some(self, study: Study) -> Features:
+        """(frames, 512) embeddings of some readable frames, evenly spread."""
+        from enteron.inference.pictures import prepare_frame, study_fields
+        from enteron.model.options import FEATURES
+
+        preprocessing = self.encoder.preprocessing
+        fields = study_fields(study, preprocessing)
+        rows = np.unique(np.linspace(0, len(study) - 1, SEEN_FRAMES).astype(np.int64))
+        prepared = [
+            prepare_frame(study.frame(number), preprocessing, fields).image
+            for number in study.numbers[rows].tolist()
+        ]
         images = [image for image in prepared if image is not None]
         if not images:
             return np.empty((0, FEATURES), np.float32)

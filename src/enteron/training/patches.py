@@ -402,13 +402,18 @@ def evidence_scales(
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Scale and bias of each finding that turn evidence of left-out studies into log-odds.
 
-    Logistic regression with one input. Findings that no study shows keep a scale of 1 and a bias
-    of 0: their evidence has learnt nothing but absence.
+    Logistic regression with one input. Who left out the only study of a finding has never seen it:
+    findings of fewer than two studies take the median scale and bias of the others.
     """
     scales, biases = np.ones(len(FINDINGS), np.float32), np.zeros(len(FINDINGS), np.float32)
+    fitted = np.zeros(len(FINDINGS), np.bool_)
     for finding in range(len(FINDINGS)):
         rows = np.flatnonzero(samples.known[:, finding])
         present = samples.present[rows, finding]
-        if present.any():
+        fitted[finding] = np.unique(samples.study[rows[present]]).size >= 2
+        if fitted[finding]:
             biases[finding], scales[finding] = fit_logistic(evidence[rows, finding], present)
+    if fitted.any():
+        scales[~fitted] = np.median(scales[fitted])
+        biases[~fitted] = np.median(biases[fitted])
     return scales, biases
