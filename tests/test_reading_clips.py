@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from enteron.cli.read import asked_views
 from enteron.folders.model import load_model, save_model
 from enteron.folders.reading import RuntimeFacts
 from enteron.folders.scores import read_scores
@@ -19,6 +20,7 @@ from enteron.model.options import ModelOptions
 from enteron.reading import read
 from tests.making import write_frames
 
+D4 = ("--views", "d4")
 SPACINGS = (Spacing(frames=5, share=0.7), Spacing(frames=3, share=0.3))
 
 
@@ -57,26 +59,23 @@ def run_facts(folder: Path) -> RuntimeFacts:
 
 def test_views_are_stored_averaged_and_named(folder, command):
     rows = {}
-    for words, views, count in (
-        ((), "flip", 2), (("--tta",), "flip", 2), (("--no-tta",), "none", 1),
-        (("--views", "none"), "none", 1), (("--views", "d4"), "d4", 8),
-    ):  # fmt: skip
+    for words, views, count in (((), "flip", 2), (("--no-tta",), "none", 1), (D4, "d4", 8)):
         out = folder / "-".join(("out", *words)).replace("--", "")
         code, _, error = command("read", "77", "--model", "model", "--out", out, *words)
         assert (code, error) == (0, "")
         assert run_facts(out).views == views
         assert np.load(out / "embeddings.npy").shape == (12, count, 512)
         rows[words] = read_scores(out / "scores.parquet").values
-    np.testing.assert_array_equal(rows[()], rows["--tta",])
-    np.testing.assert_array_equal(rows["--no-tta",], rows["--views", "none"])
     turned = folder / "out-views-d4"
     network, _ = load_model(folder / "model")
-    expected = score_study(network, open_embeddings(turned / "embeddings.npy"), views="d4")
-    np.testing.assert_array_equal(rows["--views", "d4"], expected.values)
+    embeddings = open_embeddings(turned / "embeddings.npy")
+    for words, views in (((), "flip"), (("--no-tta",), "none"), (D4, "d4")):
+        expected = score_study(network, embeddings, views=views).values
+        np.testing.assert_array_equal(rows[words], expected)
     assert "seven mirrored and turned copies" in (turned / "report.html").read_text()
     # The same reading again has the same bytes; with other views it is refused, nothing lost.
     before = {name: (turned / name).read_bytes() for name in ("embeddings.npy", "scores.parquet")}
-    assert command("read", "77", "--model", "model", "--out", turned, "--views", "d4")[0] == 0
+    assert command("read", "77", "--model", "model", "--out", turned, *D4)[0] == 0
     code, _, error = command("read", "77", "--model", "model", "--out", turned, "--views", "flips")
     assert code == 1
     assert "made with other views of each picture" in error
@@ -91,7 +90,9 @@ def test_two_names_for_views_must_agree(folder, command):
         "enteron: --views d4 and --no-tta contradict each other; give one of them."
     )
     assert not (folder / "out").exists()
-    assert command(*words, "--views", "flip", "--tta")[0] == 0
+    assert [asked_views(None, tta) for tta in (None, True, False)] == ["flip", "flip", "none"]
+    assert [asked_views("flip", True), asked_views("none", False)] == ["flip", "none"]
+    assert asked_views("d4", None) == "d4"
 
 
 def test_readings_of_earlier_versions_say_tta():
