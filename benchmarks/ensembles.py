@@ -132,7 +132,7 @@ def log_odds(probabilities: NDArray[np.float32]) -> NDArray[np.float64]:
     return np.log(clipped / (1 - clipped))
 
 
-def sigmoid(odds: NDArray[np.float64]) -> NDArray[np.float64]:
+def sigmoid(odds: NDArray[np.floating]) -> NDArray[np.floating]:
     return 1 / (1 + np.exp(-odds))
 
 

@@ -15,6 +15,7 @@ from enteron.folders.scores import read_scores
 from enteron.inference.score import score_study
 from enteron.inference.spacing import Spacing
 from enteron.inference.store import open_embeddings
+from enteron.inference.views import ViewSet
 from enteron.model.network import Network, start_network
 from enteron.model.options import ModelOptions
 from enteron.reading import read
@@ -69,7 +70,8 @@ def test_views_are_stored_averaged_and_named(folder, command):
     turned = folder / "out-views-d4"
     network, _ = load_model(folder / "model")
     embeddings = open_embeddings(turned / "embeddings.npy")
-    for words, views in (((), "flip"), (("--no-tta",), "none"), (D4, "d4")):
+    asked: dict[tuple[str, ...], ViewSet] = {(): "flip", ("--no-tta",): "none", D4: "d4"}
+    for words, views in asked.items():
         expected = score_study(network, embeddings, views=views).values
         np.testing.assert_array_equal(rows[words], expected)
     assert "seven mirrored and turned copies" in (turned / "report.html").read_text()
