@@ -43,7 +43,7 @@ from enteron.training.sampling import study_samples
 
 MODELS = 3
 ROUNDS = 3
-TIMED_FRAMES = 64
+TIMED_FRAMES = 16
 
 
 @dataclass(frozen=True)
