@@ -7,6 +7,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ from enteron.inference.runtimes import default_runtime, make_encoder
 from enteron.inference.score import score_study
 from enteron.inference.store import Embeddings, open_embeddings
 from enteron.inference.views import VIEW_SETS, View, ViewSet
+from enteron.labels import COLUMN, FINDINGS, REGIONS
 from enteron.metrics.frames import frame_metrics
 from enteron.model.backbones import lite_backbone
 from enteron.model.network import Network
@@ -60,14 +62,51 @@ class UnseenScores:
             "all": frames.macro("ap", "left out"),
         }
 
+    @cached_property
+    def _ranked(self) -> "_RankedScores":
+        return _RankedScores(np.concatenate(self.truth), np.concatenate(self.scores))
+
+    def resampled(self, studies: NDArray[np.int64]) -> dict[str, float]:
+        """`metrics` of a resample of the studies, by counting how often each was drawn."""
+        drawn = np.bincount(studies, minlength=len(self.truth)).astype(np.float64)
+        return self._ranked.metrics(np.repeat(drawn, [len(study) for study in self.truth]))
+
     def intervals(self) -> dict[str, tuple[float, float]]:
         """95 % intervals by resampling studies."""
         rng = np.random.default_rng(0)
         count = len(self.truth)
-        resamples = [self.metrics(rng.integers(count, size=count)) for _ in range(RESAMPLES)]
+        resamples = [self.resampled(rng.integers(count, size=count)) for _ in range(RESAMPLES)]
         return {
             name: tuple(np.quantile([metrics[name] for metrics in resamples], (0.025, 0.975)))
             for name in resamples[0]
+        }
+
+
+class _RankedScores:
+    """The metrics of weighted rows: every label is sorted once, whatever the weights."""
+
+    def __init__(self, truth: NDArray[np.bool_], scores: NDArray[np.float32]) -> None:
+        self._order = np.argsort(-scores, axis=0, kind="stable")
+        self._truth = np.take_along_axis(truth, self._order, axis=0)
+        regions = len(REGIONS)
+        self._known = truth[:, :regions].any(axis=1)
+        right = np.take_along_axis(truth, scores[:, :regions].argmax(axis=1)[:, None], axis=1)
+        self._right = right[:, 0]
+
+    def metrics(self, weights: NDArray[np.float64]) -> dict[str, float]:
+        """What `UnseenScores.metrics` gives if every row is there `weights` times."""
+        weight = weights[self._order]
+        hits = weight * self._truth
+        support = hits.sum(axis=0)
+        precision = np.cumsum(hits, axis=0) / np.maximum(np.cumsum(weight, axis=0), 1e-12)
+        with np.errstate(invalid="ignore"):
+            ap = (precision * hits).sum(axis=0) / support
+        findings = [COLUMN[label] for label in FINDINGS if support[COLUMN[label]] > 0]
+        known = weights * self._known
+        return {
+            "findings": float(ap[findings].mean()) if findings else 0.0,
+            "regions": float((known * self._right).sum() / max(known.sum(), 1e-12)),
+            "all": float(ap[support > 0].mean()),
         }
 
 
@@ -165,10 +204,10 @@ def paired_gain(
     """Difference of mean metrics over models, and its 95 % interval by resampling studies."""
     rng = np.random.default_rng(0)
     count = len(better[0].truth)
-    draws = [None, *(rng.integers(count, size=count) for _ in range(RESAMPLES))]
+    draws = [np.arange(count), *(rng.integers(count, size=count) for _ in range(RESAMPLES))]
 
-    def difference(studies: NDArray[np.int64] | None) -> dict[str, float]:
-        one, two = ([scores.metrics(studies) for scores in models] for models in (better, other))
+    def difference(studies: NDArray[np.int64]) -> dict[str, float]:
+        one, two = ([scores.resampled(studies) for scores in models] for models in (better, other))
         return {
             name: float(np.mean([m[name] for m in one]) - np.mean([m[name] for m in two]))
             for name in one[0]

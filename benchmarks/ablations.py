@@ -105,7 +105,8 @@ def run(task: Task) -> dict[str, float]:
 
     changes = ROWS[task.row]
     sampler = {**changes.get("sampler", {}), "samples": task.draws}
-    options = recipe("lite", **(changes | {"sampler": sampler}), seed=task.seed)
+    table: dict[str, Any] = {**changes, "sampler": sampler, "seed": task.seed}
+    options = recipe("lite", None, **table)
     samples_of = by_index if task.row == BY_INDEX else None
     split = training_split(task.folder)
     result = train_on_features(task.folder, split, options, samples_of)

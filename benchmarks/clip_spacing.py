@@ -69,7 +69,7 @@ def main() -> None:
     step = trained_step(spacings, stride)
     listed = ", ".join(f"{s.frames} frames {s.share:.0%}" for s in spacings)
     print(f"{len(split.train)} studies train, spacings: {listed}; ", end="")
-    print(f"tests are stored at every {stride}th frame: step {step}")
+    print(f"stored frames of the tests are {stride} apart, so the step is {step}")
     seeds = range(42, 42 + options.seeds)
     tasks = [Task(folder, seed, split, options.draws, 3, (1, step)) for seed in seeds]
     tasks += [Task(folder, seed, split, options.draws, 1, (1,)) for seed in seeds]

@@ -43,7 +43,7 @@ from enteron.training.sampling import study_samples
 
 MODELS = 3
 ROUNDS = 3
-TIMED_FRAMES = 64
+TIMED_FRAMES = 16
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ def log_odds(probabilities: NDArray[np.float32]) -> NDArray[np.float64]:
     return np.log(clipped / (1 - clipped))
 
 
-def sigmoid(odds: NDArray[np.float64]) -> NDArray[np.float64]:
+def sigmoid(odds: NDArray[np.floating]) -> NDArray[np.floating]:
     return 1 / (1 + np.exp(-odds))
 
 

@@ -189,12 +189,16 @@ def model_half(arguments: argparse.Namespace) -> None:
     print(f"\nModel half. {len(annotations)} synthetic test studies, {arguments.seeds} seeds of ")
     print(f"{arguments.epochs} epochs of {arguments.draws} clips, a ViT from scratch\n")
     frame_table(annotations, scored)
+    fitted = {
+        system: [fit_both_halves(scores, annotations) for scores in seeds]
+        for system, seeds in scored.items()
+    }
     cells: list[Cell] = []
     for system, title in SYSTEMS.items():
         for decoder in MODEL_DECODERS:
             cell = Cell(title, decoder)
-            for scores in scored[system]:
-                cell.add(annotations, decoded(scores, annotations, DECODERS[decoder]))
+            for scores, fits in zip(scored[system], fitted[system], strict=True):
+                cell.add(annotations, decoded(scores, fits, DECODERS[decoder]))
             cells.append(cell)
     labels = [label_rows(s, t) for s, t in zip(scored["prior"][0], annotations, strict=True)]
     true_regions = np.array([true_region_count(study) for study in labels], float)
@@ -204,15 +208,23 @@ def model_half(arguments: argparse.Namespace) -> None:
     out.print(cell_differences(cells))
 
 
-def decoded(
-    scores: Sequence[Scores], annotations: Sequence[Annotation], options: DecodeOptions | None
-) -> list[Annotation]:
-    """Official files; what decoding needs is fitted on the other half of the studies."""
+def fit_both_halves(
+    scores: Sequence[Scores], annotations: Sequence[Annotation]
+) -> list[tuple[Calibration, Priors]]:
+    """What the studies with even and with odd numbers need, each fitted on the others."""
     labelled = [
         LabelledStudy(s, label_rows(s, truth)) for s, truth in zip(scores, annotations, strict=True)
     ]
-    fitted = [fit_half(labelled[1 - half :: 2]) for half in (0, 1)]
-    return [predict(s, options, *fitted[index % 2]) for index, s in enumerate(scores)]
+    return [fit_half(labelled[1 - half :: 2]) for half in (0, 1)]
+
+
+def decoded(
+    scores: Sequence[Scores],
+    fits: list[tuple[Calibration, Priors]],
+    options: DecodeOptions | None,
+) -> list[Annotation]:
+    """The official files of all studies."""
+    return [predict(s, options, *fits[index % 2]) for index, s in enumerate(scores)]
 
 
 def frame_table(

@@ -108,8 +108,8 @@ def test_scores_are_the_mean_over_the_views(tmp_path):
     windows = torch.from_numpy(np.array(embeddings.features[window_rows(6)]))  # (6, 3, 8, 512)
     with torch.inference_mode():
         each = [net.classify(windows[:, :, view]).logits.sigmoid() for view in range(8)]
-    for views, count in (("none", 1), ("flip", 2), ("flips", 4), ("d4", 8)):
-        expected = torch.stack(each[:count]).mean(0)
+    for views, members in VIEW_SETS.items():
+        expected = torch.stack(each[: len(members)]).mean(0)
         scores = score_study(net, embeddings, views=views)
         np.testing.assert_allclose(scores.values, expected, atol=1e-6)
     two = embed_study(study, StubEncoder(), tmp_path / "two.npy")

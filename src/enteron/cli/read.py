@@ -143,7 +143,7 @@ def read(
     options = ReadOptions(
         preset=preset.value,
         decoding=decoding,
-        views=_views(views, tta),
+        views=asked_views(views, tta),
         neighbour_step=neighbour_step,
         runtime=runtime,
         accelerator=accelerator,
@@ -164,7 +164,7 @@ def read(
     _read_several(reader, found, folder, truths, progress)
 
 
-def _views(views: ViewSet | None, tta: bool | None) -> ViewSet:
+def asked_views(views: ViewSet | None, tta: bool | None) -> ViewSet:
     """The views that were asked for, by either name."""
     from enteron.errors import ConfigError
 

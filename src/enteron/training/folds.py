@@ -79,10 +79,7 @@ def divide(
     sizes = [len(ranked) // folds + (index < len(ranked) % folds) for index in range(folds)]
     left = list(ranked)
     while left:
-        with_label = (
-            np.sum([shows[study] for study in left], axis=0) if shows else np.zeros(0, np.int64)
-        )
-        label = _rarest(with_label)
+        label = _rarest([shows[study] for study in left]) if shows else None
         study = left[0] if label is None else next(s for s in left if shows[s][label])
         open_parts = [index for index in range(folds) if len(parts[index]) < sizes[index]]
 
@@ -95,8 +92,9 @@ def divide(
     return [sorted(part, key=natural_key) for part in parts]
 
 
-def _rarest(counts: NDArray[np.int64]) -> int | None:
+def _rarest(shows: Sequence[NDArray[np.bool_]]) -> int | None:
     """The label that the fewest of the remaining studies show, if any shows one."""
+    counts = np.stack(shows).sum(axis=0)
     present = np.flatnonzero(counts)
     return int(present[counts[present].argmin()]) if present.size else None
 
