@@ -233,6 +233,29 @@ def test_priors_go_into_the_model_folder(enteron, root, features, quick, tmp_pat
     assert load_priors(tmp_path / "model" / "priors.json") == priors
 
 
+def test_a_part_without_readable_labelled_frames_is_a_sentence_and_no_model(
+    tmp_path, command, monkeypatch
+):
+    """The pictures of a study can be read, but for those that have labels."""
+    root = write_root(tmp_path / "galar", frames=20)
+    write_labels(root / "Labels" / "4.csv", some_labels(4, 3), step=5)
+    for number in range(0, 20, 5):
+        (root / "4" / f"frame_{number:06d}.PNG").write_bytes(b"no picture")
+    save_split(Split(("1", "2", "3"), ("4",), (), "by hand"), tmp_path / "split.json")
+    backbone = lite_backbone()
+    encoder = LookupEncoder(backbone.hash(), backbone.spec.preprocessing)
+    monkeypatch.setattr("enteron.training.run.make_encoder", lambda *_: encoder)
+    words = ("--preset", "lite", "--split", "split.json")
+    code, _, error = command("train", root, "--out", "model", *words)
+    assert code == 1
+    assert error == (
+        "enteron: none of the 4 labelled frames of 'val' can be read; check the images with "
+        "`enteron check`.\n"
+    )
+    assert not (tmp_path / "model" / "model.json").exists()
+    assert not (tmp_path / "model" / "card.md").exists()
+
+
 def test_priors_are_checked_before_any_work(enteron, root, tmp_path):
     (tmp_path / "own.json").write_text('{"source": "our own studies"}')
     train = ["train", root, "--preset", "lite", "--out", "model", "--priors"]
