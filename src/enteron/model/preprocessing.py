@@ -109,7 +109,8 @@ class Preprocessing(Options):
         """A picture (height, width, 3), where the border is masked without what is beyond it."""
         if self.border == "kept":
             return picture
-        left, top, side, _ = self.shown_part(*picture.shape[:2], circle)
+        height, width = picture.shape[:2]
+        left, top, side, _ = self.shown_part(height, width, circle)
         return picture[top : top + side, left : left + side]
 
     def shown_part(
