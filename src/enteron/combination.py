@@ -555,6 +555,7 @@ def _record(
     """What is known: of the study what its first reading knows, of the rest what was done here."""
     known = Calibration() if calibration is None else calibration
     trained = [m.run.model.calibrated_on_training for m in members if m.run.model is not None]
+    sources = [s for m in members if m.run.model is not None for s in m.run.model.sources]
     how = f"--preset {decoder.preset}" if decoder.preset else "--config FILE"
     return of_study.model_copy(
         update={
@@ -567,6 +568,7 @@ def _record(
             "combination": combination,
             "model": ModelFacts(
                 backbone=f"mean of {len(members)} models",
+                sources=tuple(dict.fromkeys(sources)),
                 hash=None if identity.model is None else identity.model[:16],
                 calibrated=calibration is not None,
                 calibrated_on_training=max(trained, default=0),

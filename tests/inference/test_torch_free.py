@@ -9,7 +9,8 @@ from tests.conftest import ROOT
 
 
 @pytest.mark.parametrize(
-    "module", ["onnx_runtime", "runtimes", "encoder", "pictures", "store", "embed"]
+    "module",
+    ["onnx_runtime", "runtimes", "encoder", "pictures", "store", "embed", "score", "graph_model"],
 )
 def test_the_module_imports_neither_torch_nor_the_phantom(module):
     code = (

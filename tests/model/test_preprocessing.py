@@ -86,7 +86,9 @@ def test_every_byte_of_a_resized_picture_is_pillows(source, target, interpolatio
     # Axis by axis: Pillow 13 takes the other axis first where that is less work.
     wide = Image.fromarray(array).resize((target[1], source[0]), filters[interpolation])
     expected = wide.resize(target[::-1], filters[interpolation])
-    np.testing.assert_array_equal(resize(array, *target, interpolation), np.asarray(expected))
+    np.testing.assert_array_equal(
+        resize(array, target[0], target[1], interpolation), np.asarray(expected)
+    )
 
 
 def test_the_kernel_runs_where_it_cannot_be_stored(monkeypatch):

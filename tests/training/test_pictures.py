@@ -3,13 +3,14 @@
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 
 from enteron.errors import StudyError
 from enteron.folders.model import load_model, save_model
 from enteron.model.network import start_network
 from enteron.model.options import ModelOptions
 from enteron.model.preprocessing import Preprocessing
-from enteron.study import open_study
+from enteron.study import Study, open_study
 from enteron.training.augmentation import Augmentation
 from enteron.training.batches import Draw
 from enteron.training.loop import TrainingLoop
@@ -68,6 +69,12 @@ def test_changes_follow_from_seeds_not_from_workers(tmp_path):
     assert shown_numbers(plain) == [[1, 2, 3]]
 
 
+def picture_of(study: Study, number: int) -> NDArray[np.uint8]:
+    image = study.frame(number).image
+    assert image is not None
+    return image
+
+
 @pytest.mark.parametrize("kept", [False, True])
 def test_clips_are_cropped_from_the_original_picture_and_erased_after_normalisation(tmp_path, kept):
     folder = write_frames(tmp_path / "7", range(4), size=200)
@@ -77,7 +84,7 @@ def test_clips_are_cropped_from_the_original_picture_and_erased_after_normalisat
     for _ in range(2):  # where squares are kept: written, then read
         (batch,) = source.batches([Draw(np.array([0, 0]), np.array([11, 12]))])
         study = open_study(folder)
-        pictures = [study.frame(n).image for n in (1, 2, 3)]
+        pictures = [picture_of(study, n) for n in (1, 2, 3)]
         originals = [torch.from_numpy(picture).permute(2, 0, 1) for picture in pictures]
         if kept:  # 64 / sqrt(0.7 x 0.9) = 80.6, in steps of 16
             larger = Preprocessing(size=96)
@@ -92,7 +99,7 @@ def test_clips_are_cropped_from_the_original_picture_and_erased_after_normalisat
             assert ((inputs[position] == 0).all(1).all(0)).sum() <= height * width + 40
     # Validation images are those of inference, whatever is kept.
     (plain,) = source.batches([Draw(np.array([0]), None)])
-    exact = Preprocessing(size=SIZE).resize_and_crop(open_study(folder).frame(3).image)
+    exact = Preprocessing(size=SIZE).resize_and_crop(picture_of(open_study(folder), 3))
     np.testing.assert_array_equal(plain.inputs[0, -1].numpy(), exact)
     assert plain.erased is None
 
