@@ -204,7 +204,7 @@ SAURIN_MEANING: Final[Mapping[Saurin, str]] = {
 # ---- KODA: Alageeli M, Yan B, Alshankiti S, et al. KODA score: an updated and validated bowel
 # preparation scale for patients undergoing small bowel capsule endoscopy. Endosc Int Open
 # 2020;8:E1011-E1017 (PMC7373654). Frames at intervals of five minutes and the scale 0 to 3 of both
-# items were checked against its abstract. The cut-offs of the grades stand in the paper's own table,
+# items were checked against its abstract. The cut-offs of the grades stand in the paper's table,
 # which could not be read when this was written: none are invented here, the physician grades by it.
 
 KODA_EVERY: Final = 300.0
