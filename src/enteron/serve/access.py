@@ -52,7 +52,9 @@ Verify = Callable[[str, str], Role | None]
 class Access:
     """Sessions of people who logged in; without `verify` everybody is the local user."""
 
-    def __init__(self, local: User, verify: Verify | None = None, *, by_token: bool = False) -> None:
+    def __init__(
+        self, local: User, verify: Verify | None = None, *, by_token: bool = False
+    ) -> None:
         self._local, self._verify = local, verify
         self.by_token = by_token
         self._sessions: dict[str, _Session] = {}

@@ -8,6 +8,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -144,10 +145,8 @@ class Catalogue:
             if not path.resolve().is_relative_to(self._studies_root):
                 continue
             ids = {own_name(path)}
-            try:
+            with suppress(EnteronError):  # told when somebody reads it
                 ids.add(default_id(path))
-            except EnteronError:
-                pass  # told when somebody reads it
             for study in ids:
                 by_id.setdefault(study, []).append(path)
         return by_id

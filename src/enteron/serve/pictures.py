@@ -42,7 +42,9 @@ QUALITY: Final = 82
 PACK_QUALITY: Final = 75
 FAR: Final = 60  # frames between key frames, beyond which a study gets a pack
 SAMPLES: Final = 24  # frames on which the field of view is measured
-SAMPLE_SIDE: Final = 144  # pixels: measuring takes a few hundredths of a second a frame at this size
+SAMPLE_SIDE: Final = (
+    144  # pixels: measuring takes a few hundredths of a second a frame at this size
+)
 CACHE_FOLDER: Final = ".enteron-serve"
 
 
@@ -218,9 +220,9 @@ class StudyPictures:
             return Flag.UNREADABLE, b""
         if read.image is None:
             return Flag.UNREADABLE, b""
-        if self._content is not None and read.digest is not None:
-            if self._content.digest_of(frame) != read.digest:
-                return Flag.CHANGED, b""
+        known = None if self._content is None else self._content.digest_of(frame)
+        if known is not None and known != read.digest:
+            return Flag.CHANGED, b""
         return Flag.SHOWN, self._encode(read.image, side, quality)
 
     def _encode(self, image: "RGB", side: int, quality: int) -> bytes:
@@ -260,7 +262,8 @@ class StudyPictures:
         except Exception as error:
             # Whatever a damaged study does, the reading's own pictures are still there.
             self._stay(
-                "stored", f"Only the stored pictures are shown ({type(error).__name__} in the study)."
+                "stored",
+                f"Only the stored pictures are shown ({type(error).__name__} in the study).",
             )
         finally:
             self._ready.set()
@@ -331,8 +334,9 @@ class StudyPictures:
         """Digests of every frame's file, from the embeddings beside the reading."""
         with suppress(EnteronError, OSError):
             embeddings = open_embeddings(self._reading.folder / EMBEDDINGS, check=False)
-            if embeddings.record.per_row and embeddings.content.hash == stated:
-                return embeddings.content
+            content = embeddings.content
+            if content is not None and content.per_row and content.hash == stated:
+                return content
         return None
 
     # What is remembered between runs lies in a folder of its own under ROOT.

@@ -28,12 +28,17 @@ export const makeTimeline = (study, drawing, hooks = {}) => {
   const strip = element("strip");
   const stripWindow = element("strip-window");
   const needle = element("strip-needle");
-  /** @type {NodeListOf<HTMLCanvasElement>} */
-  const canvases = document.querySelectorAll(".label-row canvas[data-column]");
-  const curves = [...canvases];
+  /** @type {HTMLCanvasElement[]} */
+  let curves = [];
   /** @type {Record<string, string>} */
   const names = {};
-  for (const canvas of curves) names[canvas.dataset.column ?? ""] = (closest(canvas, ".row")?.querySelector(".name")?.textContent ?? "").trim();
+  const collectCurves = () => {
+    /** @type {NodeListOf<HTMLCanvasElement>} */
+    const canvases = document.querySelectorAll(".label-row canvas[data-column]");
+    curves = [...canvases];
+    for (const canvas of curves) names[canvas.dataset.column ?? ""] = (closest(canvas, ".row")?.querySelector(".name")?.textContent ?? "").trim();
+  };
+  collectCurves();
   const axis = /** @type {HTMLCanvasElement} */ (tracks.querySelector("canvas[data-axis]"));
   const cursorLine = element("cursor");
   const lane = /** @type {HTMLElement} */ (tracks.querySelector(".transit-lane"));
@@ -361,5 +366,13 @@ export const makeTimeline = (study, drawing, hooks = {}) => {
   });
   collect();
   draw();
-  return { view, setView, zoomAt, highlight, focusOn, draw, collect, moveCursor, frameAt, actions };
+  // The cursor at a place that is shown elsewhere, without words; the view follows it.
+  /** @param {number} share */
+  const showPlace = (share) => {
+    cursor = clamp(share, 0, 1);
+    if (z > 1 && (cursor < x || cursor > x + 1 / z)) setView(cursor - 0.1 / z, z);
+    placeCursor();
+  };
+  const curvesChanged = () => { collectCurves(); schedule(); };
+  return { view, setView, zoomAt, highlight, focusOn, draw, collect, curvesChanged, showPlace, frameAt, actions };
 };
