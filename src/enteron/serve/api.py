@@ -6,7 +6,7 @@ GET   /api/studies                        what the worklist shows
       /api/studies/{study}/source         where its pictures come from
       /api/studies/{study}/frames         a batch of pictures: ?start=POSITION&count=N
       /api/studies/{study}/picture        one picture: ?frame=N&whole=1
-      /api/studies/{study}/review         what people decided; ?after=NUMBER: 204 where nothing is new
+      /api/studies/{study}/review         what people decided; ?after=NUMBER: 204 if nothing is new
       /api/studies/{study}/history        who did what when
       /api/studies/{study}/signed         a signed version: ?version=N
 POST  /api/studies/{study}/actions        one action, with the version that the person saw
@@ -23,9 +23,9 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
 from enteron.review.actions import parse_action
-from enteron.review.measures import measures, tertiles
 from enteron.review.state import ReviewState
 from enteron.review.store import describe
+from enteron.review.summary import summarise
 from enteron.serve.access import COOKIE, User
 from enteron.serve.opened import OpenedReading
 from enteron.serve.pictures import Flag
@@ -154,8 +154,7 @@ def review_table(reading: OpenedReading, state: ReviewState, person: User) -> di
     """A state with what follows from it, for one person."""
     return {
         "state": state.table(),
-        "measures": measures(state, reading.clock).table(),
-        "tertiles": tertiles(state, reading.clock),
+        "summary": summarise(state, reading.clock).table(),
         "user": {"name": person.name, "role": person.role},
         "can_undo": bool(state.undoable.get(person.name)),
         "can_redo": bool(state.redoable.get(person.name)),

@@ -87,6 +87,7 @@ class OpenedReading:
             "labels": [
                 {"label": label, "column": COLUMN[label], "kind": _kind(label)} for label in LABELS
             ],
+            "events": [[event.label, event.start, event.stop] for event in reading.events],
             "gaps": longest(list(reading.gaps), MOST_GAPS),
             "unreadable": unreadable[:MOST_TICKS],
             "suspicious": []

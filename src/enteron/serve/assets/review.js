@@ -54,15 +54,43 @@ import { toast } from "./dom.js";
  * @property {number} active_seconds
  */
 /**
- * @typedef {object} Answer
- * @property {State} state
+ * @typedef {object} Finding
+ * @property {string} id
+ * @property {string} label
+ * @property {string} heading
+ * @property {string} term
+ * @property {number} start
+ * @property {number} stop
+ * @property {number | null} seconds
+ * @property {string | null} region
+ * @property {number | null} transit_share
+ * @property {number | null} tertile
+ * @property {string | null} saurin
+ * @property {string | null} proposed_saurin
+ * @property {"machine" | "person"} origin
+ * @property {boolean} changed
+ * @property {string | null} by
+ */
+/**
+ * @typedef {object} Summary
+ * @property {string} notice
  * @property {Measures} measures
  * @property {[number, number][] | null} tertiles
+ * @property {Finding[]} findings
+ * @property {number} undecided
+ * @property {number | null} lewis
+ * @property {string | null} lewis_category
+ * @property {number | null} cecdai
+ * @property {number | null} koda
+ * @property {{ lewis_ulcers: { events: number, count: string, share: number, extent: string | null }[] | null, lewis_reason: string, koda_frames: number[], koda_reason: string }} proposals
+ */
+/**
+ * @typedef {object} Answer
+ * @property {State} state
+ * @property {Summary} summary
  * @property {{ name: string, role: string }} user
  * @property {boolean} can_undo
  * @property {boolean} can_redo
- * @property {any} [proposals]
- * @property {number[]} [koda_frames]
  */
 
 const LOOK = 2500; // ms between two looks for what others did
