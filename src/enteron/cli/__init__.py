@@ -19,6 +19,7 @@ from enteron.cli import (
     priors,
     read,
     report,
+    serve,
     submission,
     train,
     tune,
@@ -45,6 +46,7 @@ app.command()(decode.decode)
 app.command()(combine.combine)
 app.command()(tune.tune)
 app.command()(report.report)
+app.command()(serve.serve)
 app.command()(export.export)
 app.command()(evaluate.evaluate)
 app.command()(compare.compare)
