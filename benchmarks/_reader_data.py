@@ -1,6 +1,7 @@
 """Readings for the benchmarks and the pictures of the reader, with scores simulated from labels."""
 
 import os
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -99,7 +100,7 @@ def transit_labels(count: int, findings: int = 60) -> np.ndarray:
     """(count, 17) labels of a study: regions in their order, and short findings."""
     labels = np.zeros((count, len(LABELS)), bool)
     borders = [0.0, 0.002, 0.004, 0.12, 0.72, 1.0]
-    for region, (first, last) in enumerate(zip(borders[:-1], borders[1:], strict=True)):
+    for region, (first, last) in enumerate(pairwise(borders)):
         labels[int(first * count) : int(last * count), region] = True
     rng = np.random.default_rng(5)
     for _ in range(findings):

@@ -83,7 +83,9 @@ def client(
 
 
 @contextmanager
-def server(root: Path, *, verify: Verify | None = None, studies: Path | None = None) -> Iterator[str]:
+def server(
+    root: Path, *, verify: Verify | None = None, studies: Path | None = None
+) -> Iterator[str]:
     """The application on a socket of this machine; its address."""
     access = Access(User("anna", "reader"), verify)
     service = Service.open(root, access, studies=studies)

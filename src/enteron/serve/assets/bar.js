@@ -120,6 +120,7 @@ export const makeBar = (study, drawing, facts, review, page) => {
 
   timeline = makeTimeline(study, drawing, {
     ownKeys: true,
+    names: labels.map(({ label }) => label),
     onPick: page.pick,
     onPoint: (frame, clientX) => {
       pointed = frame;

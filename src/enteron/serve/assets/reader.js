@@ -35,7 +35,8 @@ const start = async () => {
     return Math.max(0, Math.min(count - 1, position));
   };
   /** @param {number} frame */
-  const pictureOf = (frame) => `${path}/picture?frame=${frameAt(positionOf(frame))}`;
+  const pictureOf = (frame) => `${path}/picture?frame=${frameAt(positionOf(frame))}${found ? "&study=1" : ""}`;
+  let found = false; // the study itself: images that were not stored can be asked for again
 
   const review = new Review(path, answer, new Set(facts.labels.flatMap((/** @type {{label: string, kind: string}} */ { label, kind }) => kind === "finding" ? [label] : [])));
   const frames = new FrameStore(path, count);
@@ -136,7 +137,7 @@ const start = async () => {
     relabel,
     add: (label, at, region) => add(label, at, after(at), region),
   });
-  makeLandmarks(review, timed, { go, set: setLandmark, pictureOf });
+  const showLandmarks = makeLandmarks(review, timed, { go, set: setLandmark, pictureOf });
   makeScores(review, timed, { pictureOf, go });
   const draft = makeDraft(study, review);
 
@@ -258,7 +259,7 @@ const start = async () => {
   const lookForSource = async () => {
     const source = await get(`${path}/source`);
     $("source").textContent = source.share === null ? (source.kind === "study" ? "" : source.sentence) : `${source.sentence} ${percent(source.share)}`;
-    if (source.kind !== kind && kind && ["study", "packing"].includes(source.kind) && !["study", "packing"].includes(kind)) { frames.forget(); player.show(player.position); }
+    if (source.kind !== kind && kind && ["study", "packing"].includes(source.kind) && !["study", "packing"].includes(kind)) { found = true; frames.forget(); player.show(player.position); suspects.build(); showLandmarks(); }
     kind = source.kind;
     if (["searching", "checking", "packing"].includes(kind)) setTimeout(lookForSource, kind === "packing" ? 3000 : 400);
   };
