@@ -5,6 +5,7 @@ READY := .venv/.ready
 # Two test processes on two cores: threads of torch that wait for each other would only spin.
 ONE_THREAD := OMP_NUM_THREADS=1
 BROWSER := .venv/.browser
+TSC := .venv/node/node_modules/.bin/tsc
 
 .PHONY: demo test test-all lint types check bench clean
 
@@ -22,8 +23,9 @@ lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
 
-types: $(READY)
+types: $(READY) $(TSC)
 	$(BIN)/pyright
+	@if [ -x $(TSC) ]; then $(TSC) --project tsconfig.json; fi
 
 check: lint types test
 
@@ -53,3 +55,10 @@ $(BROWSER): $(READY)
 			&& touch $@ \
 			|| echo "Chromium could not be installed (see .venv/browser.log): its tests will skip"; \
 	else echo "Chromium is not installed: the tests of the report in a browser will skip"; fi
+
+# The pages' scripts are plain modules; TypeScript only checks them. Nothing of it is shipped.
+$(TSC): $(READY)
+	@if command -v npm >/dev/null; then \
+		npm install --silent --no-audit --no-fund --prefix .venv/node typescript@5.9.3 >.venv/npm.log 2>&1 \
+			|| echo "TypeScript could not be installed (see .venv/npm.log): the pages' scripts are not checked"; \
+	else echo "npm is not installed: the pages' scripts are not checked"; fi

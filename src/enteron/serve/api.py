@@ -9,12 +9,17 @@ GET   /api/studies                        what the worklist shows
       /api/studies/{study}/review         what people decided; ?after=NUMBER: 204 if nothing is new
       /api/studies/{study}/history        who did what when
       /api/studies/{study}/signed         a signed version: ?version=N
+      /api/studies/{study}/export/{format}  json, csv, labels, label-studio, fhir, dicom
 POST  /api/studies/{study}/actions        one action, with the version that the person saw
       /api/studies/{study}/undo, redo
 """
 
+import io
+import re
 import struct
+import zipfile
 from importlib.metadata import version as package_version
+from pathlib import Path
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Depends, Query, Request
@@ -22,14 +27,18 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
+from enteron.folders.reading import event_rows
+from enteron.labels import COLUMN
 from enteron.review.actions import parse_action
+from enteron.review.exports import ExportFormat, Reviewed, export_study, reviewed
 from enteron.review.state import ReviewState
 from enteron.review.store import describe
-from enteron.review.summary import summarise
+from enteron.review.summary import Finding, summarise
 from enteron.serve.access import COOKIE, User
 from enteron.serve.opened import OpenedReading
 from enteron.serve.pictures import Flag
 from enteron.serve.service import Service
+from enteron.types import Event
 
 MOST_FRAMES: Final = 64  # in one batch
 NO_STUDY: Final = "there is no reading of that study"
@@ -208,9 +217,55 @@ def signed(
     """A signed version."""
     state = service.store.signed(study, version)
     latest = service.store.state(study)
+    found = Reviewed(state, reading.reading, service.store.head())
     return JSONResponse(
-        {**review_table(reading, state, person), "versions": len(latest.signatures)}
+        {
+            **review_table(reading, state, person),
+            "versions": len(latest.signatures),
+            "pictures": {event.id: _best_frame(found, event) for event in found.summary.findings},
+        }
     )
+
+
+def _best_frame(found: Reviewed, event: Finding) -> int:
+    """The frame that a report shows of a finding: a stored one, else that of the highest score."""
+    stored = found.key_frame(event)
+    if stored is not None:
+        return stored
+    scores = found.reading.scores
+    rows = event_rows(Event(event.start, event.stop, event.label), scores)
+    column = scores.values[rows.start : rows.stop, COLUMN[event.label]]
+    return int(scores.axis.frames[rows.start + int(column.argmax())])
+
+
+@router.get("/api/studies/{study}/export/{format}")
+def export(
+    study: str,
+    format: ExportFormat,  # noqa: A002
+    reading: Opened,
+    service: TheService,
+    draft: bool = False,
+) -> Response:
+    """The last signed version, or what stands now, in a format of other programs."""
+    found = reviewed(service.store, reading.reading, draft=draft)
+    exported = export_study(found, format)
+    stem = re.sub(r"[^A-Za-z0-9_-]+", "-", study)
+    if len(exported) == 1:
+        name, content = exported[0]
+        return _download(content, f"{stem}-{name}", _MEDIA.get(Path(name).suffix))
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in exported:
+            archive.writestr(f"{stem}/{name}", content)
+    return _download(packed.getvalue(), f"{stem}-{format}.zip", "application/zip")
+
+
+_MEDIA: Final = {".json": "application/json", ".csv": "text/csv", ".xml": "application/xml"}
+
+
+def _download(content: bytes, name: str, media_type: str | None) -> Response:
+    headers = {"content-disposition": f'attachment; filename="{name}"'}
+    return Response(content, media_type=media_type or "application/octet-stream", headers=headers)
 
 
 @router.post("/api/studies/{study}/actions")

@@ -248,8 +248,8 @@ class StudyPictures:
         shape = (image.shape[0], image.shape[1])
         if shape not in self._keep:
             small = next(iter(self._keep.values()), np.zeros(shape, np.uint8))
-            resized = cv2.resize(small, shape[::-1], interpolation=cv2.INTER_NEAREST)
-            self._keep[shape] = np.asarray(resized, np.uint8)
+            smooth = cv2.resize(cv2.GaussianBlur(small, (5, 5), 0), shape[::-1])
+            self._keep[shape] = np.where(np.asarray(smooth) > 127, 255, 0).astype(np.uint8)
         return self._keep[shape]
 
     # ---- in the background

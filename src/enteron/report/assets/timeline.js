@@ -9,6 +9,7 @@ import { grouped, timestamp } from "./curves.js";
  * @property {(frame: number, clientX: number) => void} [onPoint]
  * @property {(frame: number) => void} [onPick]
  * @property {boolean} [ownKeys] the page handles the keyboard
+ * @property {string[]} [names] of the labels, where not every one has a row
  */
 /** @typedef {ReturnType<typeof makeTimeline>} Timeline */
 
@@ -31,7 +32,7 @@ export const makeTimeline = (study, drawing, hooks = {}) => {
   /** @type {HTMLCanvasElement[]} */
   let curves = [];
   /** @type {Record<string, string>} */
-  const names = {};
+  const names = Object.fromEntries((hooks.names ?? []).entries());
   const collectCurves = () => {
     /** @type {NodeListOf<HTMLCanvasElement>} */
     const canvases = document.querySelectorAll(".label-row canvas[data-column]");

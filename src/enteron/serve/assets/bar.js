@@ -94,7 +94,8 @@ export const makeBar = (study, drawing, facts, review, page) => {
     const rebuilt = makeRows();
     field(regionRow).replaceChildren(...regionMarks());
     field(viewedRow).replaceChildren(...review.state.viewed.map(([start, stop]) => h("i", { class: "viewed", vars: place(start, stop) })));
-    field(landmarkRow).replaceChildren(...Object.entries(review.state.landmarks).flatMap(([name, { frame, status }], index) => frame === null ? [] : [
+    const seen = Object.values(review.state.events).filter(({ label }) => labels.some((known) => known.label === label && known.kind === "landmark"));
+    field(landmarkRow).replaceChildren(...seen.map((event) => mark(event, "landmark")), ...Object.entries(review.state.landmarks).flatMap(([name, { frame, status }], index) => frame === null ? [] : [
       h("a", { class: `mark landmark-mark l-${[2, 3, 4][index]} is-${status}`, href: "#", data: { event: name, frame: String(frame) }, aria: { label: `${name}, ${study.word} ${grouped(frame)}, ${status}` }, vars: place(frame, frame + 1) }),
     ]));
     for (const [label, line] of findingRows) {
@@ -119,6 +120,7 @@ export const makeBar = (study, drawing, facts, review, page) => {
 
   timeline = makeTimeline(study, drawing, {
     ownKeys: true,
+    names: labels.map(({ label }) => label),
     onPick: page.pick,
     onPoint: (frame, clientX) => {
       pointed = frame;

@@ -4,7 +4,7 @@ import { studyPath } from "./api.js";
 import { $, counted, h, localTime, toast } from "./dom.js";
 
 const FIELDS = ["indication", "preparation", "findings", "conclusion", "recommendation"];
-export const FORMATS = [["json", "events, JSON"], ["csv", "events, CSV"], ["galar", "Galar labels"], ["label-studio", "Label Studio"], ["fhir", "FHIR"], ["dicom", "DICOM SR"]];
+export const FORMATS = [["json", "events, JSON"], ["csv", "events, CSV"], ["labels", "labels for training"], ["label-studio", "Label Studio"], ["fhir", "FHIR"], ["dicom", "DICOM SR"]];
 
 /** @param {string} study @param {import("./review.js").Review} review */
 export const makeDraft = (study, review) => {

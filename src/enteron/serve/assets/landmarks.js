@@ -36,4 +36,5 @@ export const makeLandmarks = (review, study, page) => {
   };
   review.listeners.add(update);
   update();
+  return update;
 };

@@ -35,20 +35,28 @@ const start = async () => {
     return Math.max(0, Math.min(count - 1, position));
   };
   /** @param {number} frame */
-  const pictureOf = (frame) => `${path}/picture?frame=${frameAt(positionOf(frame))}`;
+  const pictureOf = (frame) => `${path}/picture?frame=${frameAt(positionOf(frame))}${found ? "&study=1" : ""}`;
+  let found = false; // the study itself: images that were not stored can be asked for again
 
-  const review = new Review(path, answer);
+  const review = new Review(path, answer, new Set(facts.labels.flatMap((/** @type {{label: string, kind: string}} */ { label, kind }) => kind === "finding" ? [label] : [])));
   const frames = new FrameStore(path, count);
   /** @type {{ showPlace: (frame: number) => void, timeline: import("./timeline.js").Timeline } | null} */
   let bar = null;
   /** @type {Activity | null} */
   let activity = null;
+  // Times are needed at once, curves are not.
+  let timed = makeStudy({ ...facts.curves, high: new Uint8Array(0), low: null });
+  let asked = false;
+  const refresh = () => {
+    if (asked) return;
+    asked = true;
+    requestAnimationFrame(() => { asked = false; finish(); });
+  };
   const player = new Player($("stage"), frames, count, {
-    onMove: () => { refresh(); },
+    onMove: refresh,
     onShown: (from, to, rate) => activity?.shown(from, to, rate),
   });
   activity = new Activity(review, () => player.playing, frameAt);
-
   const frame = () => frameAt(player.position);
   const finish = () => {
     const time = timed.seconds(frame());
@@ -64,14 +72,6 @@ const start = async () => {
     bar?.showPlace(frame());
     showEvents();
   };
-  let asked = false;
-  const refresh = () => {
-    if (asked) return;
-    asked = true;
-    requestAnimationFrame(() => { asked = false; finish(); });
-  };
-  // Times are needed at once, curves are not.
-  let timed = makeStudy({ ...facts.curves, high: new Uint8Array(0), low: null });
 
   /** What is reported at the frame that is shown. */
   const showEvents = () => {
@@ -137,7 +137,7 @@ const start = async () => {
     relabel,
     add: (label, at, region) => add(label, at, after(at), region),
   });
-  makeLandmarks(review, timed, { go, set: setLandmark, pictureOf });
+  const showLandmarks = makeLandmarks(review, timed, { go, set: setLandmark, pictureOf });
   makeScores(review, timed, { pictureOf, go });
   const draft = makeDraft(study, review);
 
@@ -259,7 +259,7 @@ const start = async () => {
   const lookForSource = async () => {
     const source = await get(`${path}/source`);
     $("source").textContent = source.share === null ? (source.kind === "study" ? "" : source.sentence) : `${source.sentence} ${percent(source.share)}`;
-    if (source.kind !== kind && kind && ["study", "packing"].includes(source.kind) && !["study", "packing"].includes(kind)) { frames.forget(); player.show(player.position); document.dispatchEvent(new Event("study-found")); }
+    if (source.kind !== kind && kind && ["study", "packing"].includes(source.kind) && !["study", "packing"].includes(kind)) { found = true; frames.forget(); player.show(player.position); suspects.build(); showLandmarks(); }
     kind = source.kind;
     if (["searching", "checking", "packing"].includes(kind)) setTimeout(lookForSource, kind === "packing" ? 3000 : 400);
   };
@@ -271,8 +271,8 @@ const start = async () => {
   bar = makeBar(timed, makeDrawing(timed), facts, review, { pick: go, pictureOf, select });
   refresh();
   // For benchmarks and tests, which drive the page as a person would and read what it measured.
-  Reflect.set(window, "reader", { player, frames, review, suspects, findings, activity, frameAt, positionOf });
-  document.dispatchEvent(new Event("reader-ready"));
+  Reflect.set(window, "enteron", { player, frames, review, suspects, findings, activity, frameAt, positionOf });
+  $("reader").classList.add("is-complete");
 };
 
 start().catch((error) => { $("failure").hidden = false; $("failure").textContent = error.message; });

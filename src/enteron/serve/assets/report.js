@@ -16,7 +16,7 @@ const facts = (rows) => h("dl", { class: "facts" }, ...rows.map(([name, value]) 
 
 const start = async () => {
   const version = asked && /^\d{1,6}$/.test(asked) ? `?version=${asked}` : "";
-  /** @type {import("./review.js").Answer & { versions: number }} */
+  /** @type {import("./review.js").Answer & { versions: number, pictures: Record<string, number> }} */
   const answer = await get(`${path}/signed${version}`);
   const { state, summary, versions } = answer;
   const signature = state.signatures[state.signatures.length - 1];
@@ -44,7 +44,7 @@ const start = async () => {
   ]));
   const groups = HEADINGS.flatMap((heading) => {
     const found = summary.findings.filter((finding) => finding.heading === heading);
-    return found.length ? [h("h3", {}, heading), h("ul", { class: "report-pictures" }, ...found.map(card))] : [];
+    return found.length ? [h("h3", {}, heading), h("ul", { class: "report-pictures" }, ...found.map((finding) => card(finding, answer.pictures[finding.id])))] : [];
   });
   const scores = [
     ...(summary.lewis === null ? [] : [["Lewis score", `${summary.lewis}: ${summary.lewis_category}`]]),
@@ -65,9 +65,9 @@ const start = async () => {
 /** @param {Event} event */
 const gone = (event) => { /** @type {HTMLElement} */ (event.target).replaceWith(h("p", { class: "no-picture" }, "no picture")); };
 
-/** @param {import("./review.js").Finding} finding */
-const card = (finding) => h("li", { data: { event: finding.id } },
-  h("img", { src: `${path}/picture?frame=${finding.start}`, alt: finding.term, on: { error: gone } }),
+/** @param {import("./review.js").Finding} finding @param {number} frame */
+const card = (finding, frame) => h("li", { data: { event: finding.id } },
+  h("img", { src: `${path}/picture?frame=${frame}`, alt: finding.term, on: { error: gone } }),
   h("p", {}, h("b", {}, finding.term)),
   h("p", { class: "small" }, [finding.seconds === null ? `frame ${finding.start}` : `${timestamp(finding.seconds)}, frame ${finding.start}`,
     finding.region ?? "", finding.transit_share === null ? "" : `${percent(finding.transit_share)} of small-bowel transit`,

@@ -96,9 +96,10 @@ import { toast } from "./dom.js";
 const LOOK = 2500; // ms between two looks for what others did
 
 export class Review {
-  /** @param {string} path of the study @param {Answer} answer */
-  constructor(path, answer) {
+  /** @param {string} path of the study @param {Answer} answer @param {Set<string>} labels that are findings */
+  constructor(path, answer, labels) {
     this.path = path;
+    this.labels = labels;
     this.answer = answer;
     /** @type {Set<(before: Answer) => void>} */
     this.listeners = new Set();
@@ -113,7 +114,7 @@ export class Review {
 
   /** Findings in the order of time; rejected ones too. */
   get findings() {
-    return Object.values(this.state.events).filter((event) => !REGIONS.has(event.label)).sort((a, b) => a.start - b.start || a.stop - b.stop);
+    return Object.values(this.state.events).filter((event) => this.labels.has(event.label)).sort((a, b) => a.start - b.start || a.stop - b.stop);
   }
 
   /** @param {Answer} answer */
@@ -174,5 +175,3 @@ export class Review {
     return sent;
   }
 }
-
-export const REGIONS = new Set(["mouth", "esophagus", "stomach", "small intestine", "colon"]);
