@@ -275,10 +275,7 @@ def remove(
             "it is not clear what is to be removed", "name a study, or give --older-than DAYS"
         )
     with _store(root) as store:
-        if study is not None:
-            chosen = [study]
-        else:
-            chosen = _untouched(store, older_than or 0)
+        chosen = [study] if study is not None else _untouched(store, older_than or 0)
         if study is not None and study not in store.studies():
             raise EnteronError(
                 f"there is no review of study {study[:100]}",
