@@ -145,6 +145,28 @@ def test_files_that_are_no_dicom(tmp_path):
         open_study(video)
 
 
+@pytest.mark.parametrize("kind", ["native", "jpeg", "libx264"])
+def test_a_mutated_file_never_ends_in_another_error(tmp_path, kind):
+    path = write_dicom(tmp_path / "v.dcm", 4, kind)
+    whole = path.read_bytes()
+    random = np.random.default_rng(1)
+    refused = 0
+    for number in range(40):
+        data = bytearray(whole)
+        head = number % 2 == 0  # in the header, or anywhere
+        for at in random.integers(0, 900 if head else len(data), size=4):
+            data[at] = int(random.integers(256))
+        if number % 5 == 0:
+            del data[int(random.integers(len(data))) :]
+        path.write_bytes(data)
+        try:
+            with open_study(path) as study:
+                list(study)
+        except StudyError:
+            refused += 1
+    assert 0 < refused < 40
+
+
 @pytest.mark.parametrize("kind", ["native", "libx264"])
 def test_a_worker_opens_its_own(tmp_path, kind):
     with open_study(write_dicom(tmp_path / "v.dcm", 6, kind)) as study:
