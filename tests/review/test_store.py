@@ -14,6 +14,7 @@ from enteron.review.actions import (
     Comment,
     Confirm,
     ConfirmLandmark,
+    Dismiss,
     EditReport,
     Grade,
     MachineEvent,
@@ -270,6 +271,20 @@ def test_what_is_sent_is_checked(store):
         do(store, Confirm(event="m3"), user="a\nb")
     with pytest.raises(EnteronError, match="contains '/'"):
         do(store, Confirm(event="m3"), study="../s1")
+
+
+def test_a_suspicious_frame_is_dismissed_and_taken_back(store):
+    do(store, Dismiss(frame=30, label="ulcer"))
+    do(store, Dismiss(frame=20, label="polyp"))
+    state = do(store, Dismiss(frame=30, label="ulcer"), user="ben")
+    assert [(d.frame, d.label, d.by) for d in state.dismissed] == [
+        (20, "polyp", "anna"),
+        (30, "ulcer", "ben"),
+    ]
+    state = store.undo("s1", "anna", expected=state.version)
+    assert [d.frame for d in state.dismissed] == [30]
+    with pytest.raises(EnteronError, match="frames 99 to 99 are not all"):
+        do(store, Dismiss(frame=99, label="ulcer"))
 
 
 def test_viewed_ranges_are_merged_and_fast_ones_kept_apart(store):

@@ -19,6 +19,7 @@ from enteron.cli import (
     priors,
     read,
     report,
+    review,
     serve,
     submission,
     train,
@@ -52,6 +53,7 @@ app.command()(evaluate.evaluate)
 app.command()(compare.compare)
 app.command()(validate.validate)
 app.command()(bench.bench)
+app.add_typer(review.app, name="review")
 app.add_typer(priors.app, name="priors")
 app.add_typer(submission.app, name="submission")
 

@@ -119,6 +119,14 @@ class Add(_Span):
     region: Region | None = None
 
 
+class Dismiss(Options):
+    """A frame of the list of suspicious ones does not show what made it suspicious."""
+
+    kind: Literal["dismiss"] = "dismiss"
+    frame: Frame
+    label: Label
+
+
 class Grade(Options):
     """Bleeding potential of a finding; None takes it back."""
 
@@ -229,6 +237,7 @@ Decision: TypeAlias = (
     | Relabel
     | Trim
     | Add
+    | Dismiss
     | Grade
     | ConfirmLandmark
     | MoveLandmark

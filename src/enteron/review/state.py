@@ -24,6 +24,7 @@ from enteron.review.actions import (
     Comment,
     Confirm,
     ConfirmLandmark,
+    Dismiss,
     EditReport,
     Grade,
     Landmark,
@@ -118,6 +119,15 @@ class Remark(Options):
     frame: int | None = None
 
 
+class Dismissed(Options):
+    """A frame that somebody looked at and that does not show a label."""
+
+    frame: int
+    label: str
+    by: str
+    at: str
+
+
 class ReadingTime(Options):
     """Seconds that a person spent on the study."""
 
@@ -154,6 +164,7 @@ class ReviewState(Options):
     lewis: Lewis | None = None
     cecdai: Cecdai | None = None
     koda: Koda | None = None
+    dismissed: tuple[Dismissed, ...] = ()
     report: dict[ReportField, str] = Field(default_factory=dict)
     comments: tuple[Remark, ...] = ()
     viewed: tuple[Interval, ...] = ()  # looked at, at whatever speed
@@ -200,7 +211,8 @@ class ReviewState(Options):
 
     def digest(self) -> str:
         """SHA-256 of what a signature covers: all decisions, not who looked for how long."""
-        covered = {"study", "reading", "events", "landmarks", "lewis", "cecdai", "koda", "report"}
+        covered = {"study", "reading", "events", "landmarks", "dismissed"}
+        covered |= {"lewis", "cecdai", "koda", "report"}
         text = json_text(
             self.model_dump(mode="json", include=covered), sort_keys=True, separators=(",", ":")
         )
@@ -245,6 +257,8 @@ def subjects(action: Action, entries: Sequence[Entry] = ()) -> frozenset[str]:
         return frozenset({f"score {action.name}"})
     if isinstance(action, EditReport):
         return frozenset({f"report {action.field}"})
+    if isinstance(action, Dismiss):
+        return frozenset({f"frame {action.frame} {action.label}"})
     if isinstance(action, Open | Sign):
         return frozenset({"*"})
     if isinstance(action, Undo | Redo):
@@ -270,6 +284,8 @@ def snapshot(state: ReviewState, names: Iterable[str]) -> dict[str, Any] | None:
         elif kind == "score":
             score = getattr(state, rest)
             value = None if score is None else score.model_dump(mode="json")
+        elif kind == "frame":
+            value = any(f"{d.frame} {d.label}" == rest for d in state.dismissed)
         elif kind == "report":
             value = state.report.get(rest)  # pyright: ignore[reportArgumentType]
         parts[name] = value
@@ -303,6 +319,13 @@ def _changes(state: ReviewState, entry: Entry) -> dict[str, Any]:
         case ConfirmLandmark() | MoveLandmark() | ClearLandmark():
             landmark = _landmark(state, entry)
             return {"landmarks": {**state.landmarks, action.landmark: landmark}}
+        case Dismiss():
+            _require_inside(state, action.frame, action.frame + 1)
+            dismissed = Dismissed(
+                frame=action.frame, label=action.label, by=entry.user, at=entry.time
+            )
+            others = [d for d in state.dismissed if (d.frame, d.label) != _key(dismissed)]
+            return {"dismissed": tuple(sorted((*others, dismissed), key=_key))}
         case SetScore():
             return {action.score.name: action.score}
         case ClearScore():
@@ -347,6 +370,10 @@ def _changes(state: ReviewState, entry: Entry) -> dict[str, Any]:
             return {"times": {**state.times, entry.user: spent}}
         case Undo() | Redo():
             return {}
+
+
+def _key(dismissed: Dismissed) -> tuple[int, str]:
+    return dismissed.frame, dismissed.label
 
 
 def _decided(state: ReviewState, entry: Entry) -> ReviewEvent:

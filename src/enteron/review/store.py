@@ -550,6 +550,7 @@ def describe(entry: Entry) -> str:
         "relabel": "relabelled",
         "trim": "trimmed",
         "grade": "graded",
+        "dismiss": "dismissed a frame",
         "add": "added an event",
         "confirm-landmark": "confirmed",
         "move-landmark": "moved",

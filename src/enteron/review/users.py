@@ -5,7 +5,6 @@ A reader decides and signs; a viewer only looks. Passwords are never stored, sho
 
 import os
 import re
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -14,6 +13,7 @@ from pydantic import Field
 from enteron.errors import EnteronError, nearest
 from enteron.files import RECORD_LIMIT, read_text, write_json
 from enteron.options import Options, parse_json_options
+from enteron.review.formats import Role
 
 USERS: Final = "users.json"
 SHORTEST: Final = 10
@@ -23,13 +23,6 @@ LONGEST: Final = 1024
 
 _REMEDY: Final = "make it again with `enteron review user add`"
 _NAME: Final = r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,63}$"
-
-
-class Role(StrEnum):
-    """What a person may do."""
-
-    READER = "reader"
-    VIEWER = "viewer"
 
 
 class User(Options):

@@ -1,22 +1,10 @@
 """Reviewed studies for other programs: tables, labels, Label Studio, FHIR, DICOM."""
 
-from enum import StrEnum
-
 from enteron.errors import EnteronError
 from enteron.review.exports.reviewed import Reviewed, reviewed
+from enteron.review.formats import ExportFormat
 
 __all__ = ["ExportFormat", "Reviewed", "export_study", "reviewed"]
-
-
-class ExportFormat(StrEnum):
-    """What a review can be exported as."""
-
-    JSON = "json"
-    CSV = "csv"
-    LABELS = "labels"
-    LABEL_STUDIO = "label-studio"
-    FHIR = "fhir"
-    DICOM = "dicom"
 
 
 def export_study(

@@ -96,7 +96,8 @@ def _picture(study: Reviewed, frame: int, number: int) -> "Dataset":
         study_id="",
     )
     image.SpecificCharacterSet = "ISO_IR 192"
-    image.PatientOrientation = ""  # a capsule tumbles; highdicom wants a value all the same
+    # A capsule tumbles: DICOM allows no value here, highdicom wants one.
+    image["PatientOrientation"].value = ""
     image.Laterality = ""
     image.Modality = "ES"
     image.SeriesDescription = f"Key frames. {NOTICE}"

@@ -5,7 +5,8 @@ They are written as `frames.csv` of the layout `table` (docs/data.md), which `en
 looked at is unknown, never absent:
 
 - a label is present where a confirmed event has it;
-- it is absent where an event with it was rejected, relabelled or trimmed away;
+- it is absent where an event with it was rejected, relabelled or trimmed away, and in frames for
+  which it was dismissed;
 - a finding is also absent in frames that were looked at slowly before the report was signed, unless
   the model reported it there and nobody decided about that;
 - a region is known between two landmarks that a person decided about, and from the caecum on;
@@ -44,6 +45,9 @@ def frame_labels(state: ReviewState, frames: NDArray[np.int64]) -> FrameLabels:
             present[rows, COLUMN[event.label]] = True
             if event.label in REGIONS:  # a frame shows one region
                 absent[rows, : len(REGIONS)] = True
+    for dismissed in state.dismissed:
+        rows = _rows(frames, (dismissed.frame, dismissed.frame + 1))
+        absent[rows, COLUMN[dismissed.label]] = True
     if state.signatures:
         looked_at = np.zeros(frames.size, dtype=np.bool_)
         for interval in state.viewed_slowly:

@@ -52,6 +52,7 @@ def review_json(study: Reviewed) -> bytes:
         "record": str(study.head),
         "signatures": [s.model_dump(mode="json") for s in state.signatures],
         "events": [_row(event, study) for event in event_rows_of(list(state.events.values()))],
+        "dismissed": [d.model_dump(mode="json") for d in state.dismissed],
         "landmarks": {n: mark.model_dump(mode="json") for n, mark in state.landmarks.items()},
         "measures": study.summary.measures.table(),
         "scores": {
