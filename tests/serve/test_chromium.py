@@ -6,13 +6,17 @@ import json
 import re
 import urllib.request
 import zipfile
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+import pydicom
 import pytest
+from fhir.resources.R4B.diagnosticreport import DiagnosticReport
 
 from tests.report.conftest import OVERFLOW
 from tests.report.test_chromium import CONTRASTS
 from tests.serve.making import REVIEWED, server, write_root
-from tests.serve.scenario import read_and_sign
+from tests.serve.scenario import Decided, read_and_sign
 
 
 def fetch(address: str) -> bytes:
@@ -49,42 +53,72 @@ def test_from_the_worklist_to_a_signed_report(browser, root):
         tab.close()
 
 
-def check_exports(exports: str, done, real: set[str]) -> None:
+def check_exports(exports: str, done: Decided, real: set[str]) -> None:
     """Every export parses and holds exactly what was decided."""
     labels = {f"m{n}": event.label for n, event in enumerate(REVIEWED)}
     spans = {f"m{n}": (event.start, event.stop) for n, event in enumerate(REVIEWED)}
+    rejected = [(*spans[name], labels[name]) for name in done.rejected]
     labels |= done.relabelled | {done.added["id"]: done.added["label"]}
     spans[done.added["id"]] = (done.added["start"], done.added["stop"])
-    expected = sorted((spans[name][0], spans[name][1], labels[name]) for name in real)
+    expected = sorted((*spans[name], labels[name]) for name in real)
+
+    def found(rows: Sequence[Mapping[str, Any]], decision: str) -> list[tuple[int, int, str]]:
+        return sorted(
+            (int(row["start"]), int(row["stop"]), str(row["label"]))
+            for row in rows
+            if row["decision"] == decision
+        )
+
     content = json.loads(fetch(f"{exports}/json"))
-    assert sorted((e["start"], e["stop"], e["label"]) for e in confirmed(content)) == expected
-    assert content["summary"]["lewis"] == done.lewis
-    assert content["state"]["landmarks"]["first caecal image"]["frame"] == done.caecum
-    rows = list(csv.DictReader(io.StringIO(fetch(f"{exports}/csv").decode())))
-    found = [row for row in rows if row["decision"] == "confirmed"]
-    assert sorted((int(r["start"]), int(r["stop"]), r["label"]) for r in found) == expected
-    fhir = json.loads(fetch(f"{exports}/fhir"))
-    text = json.dumps(fhir)
-    for _, _, label in expected:
-        assert label.split()[0][:6] in text
+    table = list(csv.DictReader(io.StringIO(fetch(f"{exports}/csv").decode())))
+    for rows in (content["events"], table):
+        assert found(rows, "confirmed") == expected
+        assert found(rows, "rejected") == sorted(rejected)
+    assert content["status"] == "signed"
+    assert content["scores"]["lewis"]["value"] == done.lewis
+    assert content["landmarks"]["first caecal image"]["frame"] == done.caecum
+    assert content["measures"]["small_bowel_transit"]["seconds"] == 90.0
+    # Labels of frames: present where confirmed, absent where rejected.
+    marked = csv.DictReader(io.StringIO(fetch(f"{exports}/labels").decode()))
+    frames = {int(row["frame"]): row for row in marked}
+    for start, stop, label in expected:
+        assert {frames[n][label] for n in range(start, stop)} == {"1"}
+    for start, stop, label in rejected:
+        assert {frames[n][label] for n in range(start, stop)} == {"0"}
+    # FHIR: an observation per finding.
+    report = DiagnosticReport.model_validate_json(fetch(f"{exports}/fhir"))
+    assert report.status == "final"
+    observations = [part for part in report.contained if part.id.startswith("finding-")]
+    assert sorted(part.code.coding[0].code for part in observations) == sorted(
+        label.replace(" ", "-") for _, _, label in expected
+    )
+    # DICOM: every referenced picture comes with the report, and every finding is in it.
     archive = zipfile.ZipFile(io.BytesIO(fetch(f"{exports}/dicom")))
-    import pydicom
-
-    report = pydicom.dcmread(io.BytesIO(archive.read("s1/report.dcm")))
-    assert report.Modality == "SR"
+    files = {name: pydicom.dcmread(io.BytesIO(archive.read(name))) for name in archive.namelist()}
+    structured = files.pop("s1/report.dcm")
+    assert structured.Modality == "SR"
+    assert structured.CompletionFlag == "COMPLETE"
+    text = str(structured)
+    assert {label for _, _, label in expected if f"'{label}'" in text} == {e[2] for e in expected}
+    assert all(
+        label not in text for _, _, label in rejected if label not in {e[2] for e in expected}
+    )
+    evidence = structured.CurrentRequestedProcedureEvidenceSequence[0].ReferencedSeriesSequence
+    referenced = {
+        item.ReferencedSOPInstanceUID
+        for series in evidence
+        for item in series.ReferencedSOPSequence
+    }
+    assert referenced == {picture.SOPInstanceUID for picture in files.values()}
+    # Label Studio: pictures are counted from 1, ends included.
     studio = zipfile.ZipFile(io.BytesIO(fetch(f"{exports}/label-studio")))
-    assert any(name.endswith(".json") for name in studio.namelist())
-    table = list(csv.DictReader(io.StringIO(fetch(f"{exports}/labels").decode())))
-    assert len(table) > 0
-
-
-def confirmed(content: dict) -> list[dict]:
-    events = content["state"]["events"].values()
-    return [
-        event
-        for event in events
-        if event["decision"] == "confirmed" and event["label"] not in ("colon", "pylorus")
+    (task,) = json.loads(studio.read("s1/label-studio.json"))
+    values = [result["value"] for result in task["annotations"][0]["result"]]
+    ranges = [
+        (value["ranges"][0]["start"] - 1, value["ranges"][0]["end"], value["timelinelabels"][0])
+        for value in values
     ]
+    assert sorted(ranges) == expected
 
 
 def test_a_reload_finds_everything_again_and_undo_takes_it_back(browser, root):
