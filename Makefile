@@ -5,6 +5,7 @@ READY := .venv/.ready
 # Two test processes on two cores: threads of torch that wait for each other would only spin.
 ONE_THREAD := OMP_NUM_THREADS=1
 BROWSER := .venv/.browser
+DICOM := .venv/.dicom
 TSC := .venv/node/node_modules/.bin/tsc
 
 .PHONY: demo test test-all lint types check bench clean
@@ -12,10 +13,10 @@ TSC := .venv/node/node_modules/.bin/tsc
 demo: $(READY)
 	$(BIN)/enteron demo --out demo
 
-test: $(READY) $(BROWSER)
+test: $(READY) $(BROWSER) $(DICOM)
 	$(ONE_THREAD) $(BIN)/pytest -n 2 -m "not slow"
 
-test-all: $(READY) $(BROWSER)
+test-all: $(READY) $(BROWSER) $(DICOM)
 	$(ONE_THREAD) $(BIN)/pytest -n 2 --timeout 1800
 
 lint: $(READY)
@@ -55,6 +56,15 @@ $(BROWSER): $(READY)
 			&& touch $@ \
 			|| echo "Chromium could not be installed (see .venv/browser.log): its tests will skip"; \
 	else echo "Chromium is not installed: the tests of the report in a browser will skip"; fi
+
+# DICOM exports are checked by dciodvfy. Where it cannot be installed, that test skips.
+$(DICOM): $(READY) $(BROWSER)
+	@if command -v dciodvfy >/dev/null; then touch $@; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		{ $(APT) update; $(APT) install -y --no-install-recommends dicom3tools; } >.venv/dicom.log 2>&1 \
+			&& touch $@ \
+			|| echo "dicom3tools could not be installed (see .venv/dicom.log): its test will skip"; \
+	else echo "dicom3tools is not installed: the check of DICOM exports will skip"; fi
 
 # The pages' scripts are plain modules; TypeScript only checks them. Nothing of it is shipped.
 $(TSC): $(READY)

@@ -109,11 +109,28 @@ def test_backup_and_restore(root, tmp_path):
 
 def test_remove_asks_first(root):
     assert "Nothing was removed" in run("remove", root, "7", input="n\n").output
-    assert "Removed 18 actions of study 7" in run("remove", root, "7", input="y\n").output
+    assert "within 30 days" in run("remove", root, "--older-than", "30").output
+    assert "Removed 18 actions of 1 study (7)" in run("remove", root, "7", input="y\n").output
     assert "Nobody has reviewed" in run("status", root).output
     assert "18 of them emptied" in run("verify", root).output
     with pytest.raises(EnteronError, match="there is no review of study 7"):
         run("remove", root, "7", "--yes")
+    with pytest.raises(EnteronError, match="not clear what is to be removed"):
+        run("remove", root)
+
+
+def test_what_nobody_touched_for_long_is_removed(root):
+    from datetime import UTC, datetime, timedelta
+
+    from enteron.folders.reading import load_reading
+
+    reading = load_reading(root / "7")
+    run("remove", root, "7", "--yes")
+    with ReviewStore(root / REVIEWS, now=lambda: datetime.now(UTC) - timedelta(days=40)) as store:
+        review(store, reading)
+    assert "within 50 days" in run("remove", root, "--older-than", "50", "--yes").output
+    assert "Removed 18 actions" in run("remove", root, "--older-than", "30", "--yes").output
+    assert "The record holds" in run("verify", root).output
 
 
 def test_corrections_from_label_studio(root, tmp_path):

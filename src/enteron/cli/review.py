@@ -251,29 +251,57 @@ def backup(
 @app.command()
 def remove(
     root: RootArgument,
-    study: Annotated[str, typer.Argument(help="The study whose reviews are removed.")],
+    study: Annotated[
+        str | None, typer.Argument(help="The study whose reviews are removed.")
+    ] = None,
+    older_than: Annotated[
+        int | None,
+        typer.Option(min=1, help="Instead of a study: all that nobody touched for so many days."),
+    ] = None,
     user: UserOption = None,
     reason: Annotated[str, typer.Option(help="Why, for the record.")] = "",
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
-    """Remove all reviews of a study. The record keeps empty rows and a note who did it and when.
+    """Remove all reviews of a study, or of old ones. Empty rows and a note of who and when stay.
 
     Readings, exports and backups are files of their own and stay.
-    Example: [bold]enteron review remove readings 12[/bold]
+    Examples: [bold]enteron review remove readings 12[/bold],
+    [bold]enteron review remove readings --older-than 3650[/bold]
     """
     from enteron.errors import EnteronError, quantity
 
+    if (study is None) == (older_than is None):
+        raise EnteronError(
+            "it is not clear what is to be removed", "name a study, or give --older-than DAYS"
+        )
     with _store(root) as store:
-        if study not in store.studies():
+        if study is not None:
+            chosen = [study]
+        else:
+            chosen = _untouched(store, older_than or 0)
+        if study is not None and study not in store.studies():
             raise EnteronError(
                 f"there is no review of study {study[:100]}",
                 "`enteron review status` lists the studies that have one",
             )
-        if not yes and not typer.confirm(f"Remove all reviews of study {study} for good?"):
+        if not chosen:
+            typer.echo(f"Every review was touched within {older_than} days.")
+            return
+        named = ", ".join(chosen[:10]) + (", …" if len(chosen) > 10 else "")
+        what = quantity(len(chosen), "study", "studies")
+        if not yes and not typer.confirm(f"Remove all reviews of {what} ({named}) for good?"):
             typer.echo("Nothing was removed.")
             return
-        rows = store.remove(study, _user(user), reason)
-    typer.echo(f"Removed {quantity(rows, 'action')} of study {study}. Backups still hold them.")
+        rows = sum(store.remove(name, _user(user), reason) for name in chosen)
+    typer.echo(f"Removed {quantity(rows, 'action')} of {what} ({named}). Backups still hold them.")
+
+
+def _untouched(store: "ReviewStore", days: int) -> list[str]:
+    """Studies whose last action is older than so many days."""
+    from datetime import UTC, datetime, timedelta
+
+    limit = (datetime.now(UTC) - timedelta(days=days)).isoformat(timespec="milliseconds")
+    return [name for name in store.studies() if (store.state(name).last_time or "") < limit]
 
 
 # ---- users

@@ -219,15 +219,18 @@ class ReviewState(Options):
         return hashlib.sha256(text.encode()).hexdigest()
 
 
-def derive(study: str, entries: Sequence[Entry]) -> ReviewState:
-    """Replay the actions of a study."""
+def derive(study: str, entries: Sequence[Entry], base: ReviewState | None = None) -> ReviewState:
+    """Replay the actions of a study; with `base`, those after the state that is given.
+
+    A base is the state after a signature or an opening: nothing before them can be undone later.
+    """
     undone: set[int] = set()
     for entry in entries:
         if isinstance(entry.action, Undo):
             undone.add(entry.action.target)
         elif isinstance(entry.action, Redo):
             undone.discard(entry.action.target)
-    state = ReviewState(study=study)
+    state = ReviewState(study=study) if base is None else base
     for entry in entries:
         state = advance(state, entry, counts=entry.number not in undone)
     return state

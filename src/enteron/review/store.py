@@ -103,6 +103,7 @@ class ReviewStore:
         self._lock = threading.RLock()
         self._entries: dict[str, list[Entry]] = {}
         self._states: dict[str, ReviewState] = {}
+        self._bases: dict[str, ReviewState] = {}  # after the last signature or opening
         self._generation = -1  # of the file, so that a removal by another process is noticed
         if self._path.is_symlink() or (self._path.exists() and not self._path.is_file()):
             raise EnteronError(f"'{self._path.name}' is not a plain file", "delete it, or move it")
@@ -256,6 +257,7 @@ class ReviewStore:
                 self._connection.execute(f"PRAGMA user_version = {self._file_generation() + 256}")
             self._entries.clear()
             self._states.clear()
+            self._bases.clear()
             # Pages with the old content stay in the log until it is written back.
             self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         return len(numbers)
@@ -334,6 +336,7 @@ class ReviewStore:
                 state = self._record(study, entry, state, entries, key, changed)
             # Only now is it on disk: a failed commit leaves what was known before.
             self._entries[study], self._states[study] = entries, state
+            self._keep_base(study, entries[known:], state)
             return state
 
     def _record(
@@ -348,7 +351,7 @@ class ReviewStore:
         """Insert one action, within a transaction; the state after it."""
         entries.append(entry)
         after = (
-            derive(study, entries)
+            self._replay(study, entries)
             if isinstance(entry.action, Undo | Redo)
             else advance(state, entry)
         )
@@ -447,6 +450,7 @@ class ReviewStore:
         if generation != self._generation:  # a study was removed
             self._entries.clear()
             self._states.clear()
+            self._bases.clear()
             self._generation = generation
         entries = self._entries.setdefault(study, [])
         rows = read_rows(self._connection, "WHERE study = ? AND number > ?", (study, len(entries)))
@@ -456,7 +460,7 @@ class ReviewStore:
                 return
             state = self._states.get(study)
             if state is None or any(isinstance(e.action, Undo | Redo) for e in fresh):
-                state = derive(study, [*entries, *fresh])
+                state = self._replay(study, [*entries, *fresh])
             else:
                 for entry in fresh:
                     state = advance(state, entry)
@@ -467,6 +471,17 @@ class ReviewStore:
             ) from error
         entries += fresh
         self._states[study] = state
+        self._keep_base(study, fresh, state)
+
+    def _replay(self, study: str, entries: list[Entry]) -> ReviewState:
+        """The state after all actions, from the last one on that nothing reaches behind."""
+        base = self._bases.get(study)
+        return derive(study, entries[0 if base is None else base.number :], base)
+
+    def _keep_base(self, study: str, fresh: list[Entry], state: ReviewState) -> None:
+        """Remember the state where the last action is a signature or an opening."""
+        if fresh and isinstance(fresh[-1].action, Sign | Open):
+            self._bases[study] = state
 
     def _has(self, study: str, key: str) -> bool:
         query = "SELECT 1 FROM record WHERE study = ? AND key = ?"
