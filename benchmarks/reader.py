@@ -143,7 +143,6 @@ def running_server(place: Path) -> Iterator[str]:
 
 def measure(place: Path, kind: str, frames: int, seconds: float, jumps: int) -> None:
     print(f"\n{kind}: {frames:,} frames")
-    # Two processes: the renderer of an empty page beside others is not that of a browser.
     with running_server(place) as address, Browser(timeout=600) as browser:
         empty = browser.open("about:blank")
         empty.wait(2)
@@ -153,8 +152,8 @@ def measure(place: Path, kind: str, frames: int, seconds: float, jumps: int) -> 
         tab.wait_for("document.querySelector('#reader.is-complete')")
         settled = "document.getElementById('source').textContent === ''"
         tab.wait_for(settled)
-        print(f"  files compared once{', pack made' if kind == 'pack' else ''}: "
-              f"{time.perf_counter() - begin:.1f} s")  # fmt: skip
+        done = "files compared, pack made" if kind == "pack" else "files compared"
+        print(f"  {done}, once: {time.perf_counter() - begin:.1f} s")
         paints: list[tuple[float, float]] = []
         for _ in range(5):
             tab.page.reload()
@@ -163,14 +162,16 @@ def measure(place: Path, kind: str, frames: int, seconds: float, jumps: int) -> 
             contentful = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? 0"
             paints.append((tab.run(contentful), tab.run("enteron.player.stats.first")))
         contentful_ms, picture_ms = (statistics.median(p[i] for p in paints) for i in (0, 1))
-        print(f"  first paint: {contentful_ms:.0f} ms, first picture of the study {picture_ms:.0f} ms "
-              f"(median of 5; target 1,500)")  # fmt: skip
+        print(
+            f"  first paint: {contentful_ms:.0f} ms, first picture of the study "
+            f"{picture_ms:.0f} ms (median of 5; target 1,500)"
+        )
         print_jumps(tab, frames, jumps)
         for up in (1, 4):
             print_playing(tab, frames, up, seconds)
         after = browser_memory()
-        print(f"  memory of the browser above an empty page: {(after - before) / 1e6:.0f} MB "
-              f"(target 300)")  # fmt: skip
+        above = (after - before) / 1e6
+        print(f"  memory of the browser above an empty page: {above:.0f} MB (target 300)")
 
 
 def print_jumps(tab: Tab, frames: int, jumps: int) -> None:
@@ -182,8 +183,10 @@ def print_jumps(tab: Tab, frames: int, jumps: int) -> None:
         tab.wait(0.05)
     times = sorted(tab.run("enteron.player.stats.jumps"))
     p95 = times[min(len(times) - 1, int(0.95 * len(times)))]
-    print(f"  {len(times)} jumps: median {statistics.median(times):.0f} ms, 95 % under {p95:.0f} ms, "
-          f"longest {times[-1]:.0f} ms (target 200 for 95 %)")  # fmt: skip
+    print(
+        f"  {len(times)} jumps: median {statistics.median(times):.0f} ms, 95 % under {p95:.0f} ms, "
+        f"longest {times[-1]:.0f} ms (target 200 for 95 %)"
+    )
 
 
 def print_playing(tab: Tab, frames: int, up: int, seconds: float) -> None:
@@ -197,8 +200,10 @@ def print_playing(tab: Tab, frames: int, up: int, seconds: float) -> None:
     tab.wait(seconds)
     shown, late, worst = (tab.run(f"enteron.player.stats.{n}") for n in ("shown", "late", "worst"))
     tab.run("enteron.player.pause()")
-    print(f"  {up} up, {seconds:.0f} s at 25/s: {shown / seconds:.1f} pictures/s, "
-          f"{100 * late / max(1, shown):.2f} % late, worst {worst:.0f} ms (target 25, 1 %)")  # fmt: skip
+    print(
+        f"  {up} up, {seconds:.0f} s at 25/s: {shown / seconds:.1f} pictures/s, "
+        f"{100 * late / max(1, shown):.2f} % late, worst {worst:.0f} ms (target 25, 1 %)"
+    )
 
 
 def browser_memory() -> int:

@@ -59,8 +59,7 @@ def take_pictures(browser: Browser, address: str, out: Path) -> None:
     for name in ("worklist", "suspicious", "landmarks", "playing", "report", "signed"):
         write_picture(out / f"reader-{name}.webp", decoded(taken[name]))
     cells = [
-        cv2.resize(decoded(taken[name]), (560, 380), interpolation=cv2.INTER_AREA)
-        for name in STRIP
+        cv2.resize(decoded(taken[name]), (560, 380), interpolation=cv2.INTER_AREA) for name in STRIP
     ]
     rows = [np.hstack(cells[i : i + 3]) for i in range(0, len(cells), 3)]
     write_picture(out / "reader-strip.webp", np.vstack(rows))
