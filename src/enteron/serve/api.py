@@ -41,6 +41,18 @@ from enteron.serve.service import Service
 from enteron.types import Event
 
 MOST_FRAMES: Final = 64  # in one batch
+PLACEHOLDERS: Final = {
+    flag: (
+        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 160 160"><rect width="160" '
+        'height="160" fill="#1b242a"/><text x="80" y="84" text-anchor="middle" font-size="13" '
+        f'font-family="sans-serif" fill="#a3b1bb">{text}</text></svg>'
+    )
+    for flag, text in {
+        Flag.UNREADABLE: "cannot be read",
+        Flag.ABSENT: "no picture stored",
+        Flag.CHANGED: "file has changed",
+    }.items()
+}
 NO_STUDY: Final = "there is no reading of that study"
 
 router = APIRouter()
@@ -146,12 +158,15 @@ def picture(
     reading: Opened,
     frame: Annotated[int, Query(ge=0)],
     whole: bool = False,
+    placeholder: bool = False,
 ) -> Response:
-    """One picture."""
+    """One picture; where there is none, a drawing that says so (`placeholder`), or 404."""
     position = reading.position(frame)
     pictures = reading.pictures
     flag, jpeg = pictures.whole(position) if whole else pictures.jpegs([position])[0]
     if flag is not Flag.SHOWN:
+        if placeholder:
+            return Response(PLACEHOLDERS[flag], media_type="image/svg+xml")
         raise HTTPException(404, "there is no picture of this frame")
     return Response(jpeg, media_type="image/jpeg")
 

@@ -34,7 +34,7 @@ export class Player {
     this.slow = new Uint8Array(count);
     this.due = 0; // when the next picture is to be shown, ms
     this.waiting = false; // a picture is due and has not arrived
-    this.stats = { shown: 0, late: 0, worst: 0, jumps: /** @type {number[]} */ ([]) };
+    this.stats = { first: 0, shown: 0, late: 0, worst: 0, jumps: /** @type {number[]} */ ([]) };
     this.jumpedAt = 0;
     this.dirty = true;
     /** @type {HTMLCanvasElement[]} */
@@ -186,6 +186,7 @@ export class Player {
       /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d", { alpha: false })).drawImage(shown.bitmap, 0, 0);
     });
     if (complete && this.jumpedAt) {
+      this.stats.first ||= now; // ms since the page was asked for
       this.stats.jumps.push(now - this.jumpedAt);
       if (this.stats.jumps.length > 1000) this.stats.jumps.shift();
       this.jumpedAt = 0;

@@ -35,7 +35,7 @@ const start = async () => {
     return Math.max(0, Math.min(count - 1, position));
   };
   /** @param {number} frame */
-  const pictureOf = (frame) => `${path}/picture?frame=${frameAt(positionOf(frame))}${found ? "&study=1" : ""}`;
+  const pictureOf = (frame) => `${path}/picture?placeholder=1&frame=${frameAt(positionOf(frame))}${found ? "&study=1" : ""}`;
   let found = false; // the study itself: images that were not stored can be asked for again
 
   const review = new Review(path, answer, new Set(facts.labels.flatMap((/** @type {{label: string, kind: string}} */ { label, kind }) => kind === "finding" ? [label] : [])));

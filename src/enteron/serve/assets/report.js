@@ -40,7 +40,7 @@ const start = async () => {
     ...(viewed === null ? [] : [["Small bowel viewed", percent(viewed)]]), ["Active reading", `${(seconds / 60).toFixed(1)} min`],
   ]);
   const landmarks = h("ul", { class: "report-pictures" }, ...Object.entries(state.landmarks).flatMap(([name, { frame, status, by }]) => frame === null ? [] : [
-    h("li", {}, h("img", { src: `${path}/picture?frame=${frame}`, alt: name, on: { error: gone } }), h("p", {}, name), h("p", { class: "small" }, `frame ${frame}, ${status}${by ? ` by ${by}` : ""}`)),
+    h("li", {}, h("img", { src: `${path}/picture?placeholder=1&frame=${frame}`, alt: name }), h("p", {}, name), h("p", { class: "small" }, `frame ${frame}, ${status}${by ? ` by ${by}` : ""}`)),
   ]));
   const groups = HEADINGS.flatMap((heading) => {
     const found = summary.findings.filter((finding) => finding.heading === heading);
@@ -62,12 +62,9 @@ const start = async () => {
   $("paper").hidden = false;
 };
 
-/** @param {Event} event */
-const gone = (event) => { /** @type {HTMLElement} */ (event.target).replaceWith(h("p", { class: "no-picture" }, "no picture")); };
-
 /** @param {import("./review.js").Finding} finding @param {number} frame */
 const card = (finding, frame) => h("li", { data: { event: finding.id } },
-  h("img", { src: `${path}/picture?frame=${frame}`, alt: finding.term, on: { error: gone } }),
+  h("img", { src: `${path}/picture?placeholder=1&frame=${frame}`, alt: finding.term }),
   h("p", {}, h("b", {}, finding.term)),
   h("p", { class: "small" }, [finding.seconds === null ? `frame ${finding.start}` : `${timestamp(finding.seconds)}, frame ${finding.start}`,
     finding.region ?? "", finding.transit_share === null ? "" : `${percent(finding.transit_share)} of small-bowel transit`,
