@@ -16,6 +16,7 @@ from enteron.review.actions import (
     ConfirmLandmark,
     Dismiss,
     EditReport,
+    Landmark,
     MoveLandmark,
     Reject,
     Relabel,
@@ -28,7 +29,12 @@ from enteron.review.store import REVIEWS, ReviewStore
 from tests.review.test_store import OPENING
 
 EVENTS = st.sampled_from(["m3", "m4", "m5"])
-LANDMARKS = st.sampled_from(["first gastric image", "first duodenal image", "first caecal image"])
+NAMES: tuple[Landmark, ...] = (
+    "first gastric image",
+    "first duodenal image",
+    "first caecal image",
+)
+LANDMARKS = st.sampled_from(NAMES)
 LABELS = st.sampled_from(["ulcer", "polyp", "erosion"])
 SPANS = st.tuples(st.integers(0, 50), st.integers(1, 9)).map(lambda s: (s[0], s[0] + s[1]))
 ACTIONS = st.one_of(

@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 import pydicom
 import pytest
+from pydicom.encaps import encapsulate, generate_frames
+from pydicom.uid import UID
 
 from enteron.errors import StudyError
 from enteron.study import open_study
@@ -20,7 +22,7 @@ def changed(path: Path, **values):
     dataset = pydicom.dcmread(path)
     for name, value in values.items():
         if name == "syntax":
-            dataset.file_meta.TransferSyntaxUID = pydicom.uid.UID(value)
+            dataset.file_meta.TransferSyntaxUID = UID(value)
         elif value is None:
             delattr(dataset, name)
         else:
@@ -86,8 +88,8 @@ def test_planes_and_grey_are_read(tmp_path):
 def test_a_frame_in_several_pieces_is_read(tmp_path):
     path = write_dicom(tmp_path / "v.dcm", 4, "jpeg")
     dataset = pydicom.dcmread(path)
-    frames = list(pydicom.encaps.generate_frames(dataset.PixelData, number_of_frames=4))
-    dataset.PixelData = pydicom.encaps.encapsulate(frames, fragments_per_frame=2)
+    frames = list(generate_frames(dataset.PixelData, number_of_frames=4))
+    dataset.PixelData = encapsulate(frames, fragments_per_frame=2)
     dataset["PixelData"].is_undefined_length = True
     dataset.save_as(path)
     images = [frame.image for frame in open_study(path)]
