@@ -105,6 +105,14 @@ export class FrameStore {
     for (const listener of this.listeners) listener();
   }
 
+  /** Put another picture in place of one. @param {number} position @param {Blob} jpeg */
+  async replace(position, jpeg) {
+    const bitmap = await createImageBitmap(jpeg);
+    this.held.get(position)?.bitmap?.close();
+    this.held.set(position, { bitmap, flag: 0 });
+    for (const listener of this.listeners) listener();
+  }
+
   /** Drop everything, for instance since the study itself was found. */
   forget() {
     this.cancel();

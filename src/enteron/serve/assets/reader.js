@@ -173,6 +173,12 @@ const start = async () => {
   keys.add("Playing", ["U"], "automatic speed: slower where something is suspected", () => { player.auto = !player.auto; refresh(); });
   for (const up of [1, 2, 4]) keys.add("Playing", [String(up)], `${up === 1 ? "one frame" : `${up} frames`} at once`, () => player.setUp(up));
   keys.add("Playing", ["J"], "jump to a frame or a time", () => { $("jump").focus(); $("jump").select(); });
+  keys.add("Playing", ["V"], "this frame in full size, also one that was withheld", async () => {
+    player.pause();
+    const position = player.position, withheld = frames.get(position)?.flag === 4;
+    const jpeg = await getBytes(`${path}/picture?frame=${frameAt(position)}&${withheld ? "withheld" : "whole"}=1`);
+    await frames.replace(position, new Blob([jpeg], { type: "image/jpeg" }));
+  });
   keys.add("Playing", ["Home"], "to the first frame", () => player.step(-count));
   keys.add("Playing", ["End"], "to the last frame", () => player.step(count));
   keys.add("Findings", ["S"], "suspicious frames, the most suspicious first", () => suspects.toggle());
