@@ -2,7 +2,7 @@
 
 /** @typedef {{ bitmap: ImageBitmap | null, flag: number }} Shown */
 
-const MOST = 96; // decoded frames that are kept; a frame of 512 x 512 takes 1 MB
+const MOST = 72; // decoded frames that are kept; a frame of 512 x 512 takes 1 MB
 const BATCH = 16;
 const AT_ONCE = 2; // batches under way
 const RETRY = 1500; // ms after which a frame that was not there is asked for again

@@ -244,19 +244,24 @@ const start = async () => {
   $("suspects-close").addEventListener("click", () => suspects.toggle(false));
 
   const status = () => {
-    $("status").textContent = review.state.status;
-    $("status").className = `badge is-${review.state.status.replace(" ", "-")}`;
     $("undo").disabled = !review.answer.can_undo;
     $("redo").disabled = !review.answer.can_redo;
     $("user").textContent = `${review.answer.user.name}${review.answer.user.role === "viewer" ? " (viewer)" : ""}`;
-    $("minutes").textContent = `${(review.answer.summary.measures.active_seconds / 60).toFixed(1)} min of reading`;
     $("here").dataset.key = "?";
     markSlow();
     refresh();
-    if (!$("panel-record").hidden) showRecord();
+  };
+  const noted = () => {
+    $("status").textContent = review.state.status;
+    $("status").className = `badge is-${review.state.status.replace(" ", "-")}`;
+    $("minutes").textContent = `${(review.answer.summary.measures.active_seconds / 60).toFixed(1)} min of reading`;
+    const { comments, version } = review.state, key = `${version} ${comments.length}`;
+    if (!$("panel-record").hidden && $("panel-record").dataset.key !== key) { $("panel-record").dataset.key = key; showRecord(); }
   };
   review.listeners.add(status);
+  review.noted.add(noted);
   status();
+  noted();
   $("notes").replaceChildren(...facts.notes.map((/** @type {string} */ note) => h("li", {}, note)));
   $("reader").classList.add("is-ready");
 
