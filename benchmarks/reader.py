@@ -144,11 +144,11 @@ def running_server(place: Path) -> Iterator[str]:
 def measure(place: Path, kind: str, frames: int, seconds: float, jumps: int) -> None:
     print(f"\n{kind}: {frames:,} frames")
     with running_server(place) as address, Browser(timeout=600) as browser:
-        empty = browser.open("about:blank")
-        empty.wait(2)
+        tab = browser.open("about:blank", 1400, 950)
+        tab.wait(2)
         before = browser_memory()
         begin = time.perf_counter()
-        tab = browser.open(f"{address}/read/long", 1400, 950)
+        tab.page.goto(f"{address}/read/long")
         tab.wait_for("document.querySelector('#reader.is-complete')")
         settled = "document.getElementById('source').textContent === ''"
         tab.wait_for(settled)

@@ -69,11 +69,16 @@ def _rewrite(folder: Path, content: str | None) -> None:
 
 @contextmanager
 def client(
-    root: Path, *, verify: Verify | None = None, by_token: bool = False, studies: Path | None = None
+    root: Path,
+    *,
+    verify: Verify | None = None,
+    by_token: bool = False,
+    studies: Path | None = None,
+    device_text: bool = False,
 ) -> Iterator[TestClient]:
     """The application behind its guard, without a socket."""
     access = Access(User("anna", "reader"), verify, by_token=by_token)
-    service = Service.open(root, access, studies=studies)
+    service = Service.open(root, access, studies=studies, device_text=device_text)
     try:
         app = Guard(create_app(service), allowed_hosts("127.0.0.1", PORT))
         with TestClient(app, base_url=ORIGIN, raise_server_exceptions=False) as made:

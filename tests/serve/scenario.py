@@ -56,6 +56,7 @@ def read_and_sign(
     shoot("add")
     tab.key("2")  # the second finding of the list
     tab.wait_for(f"Object.values({STATE}.events).some(e => e.origin === 'person')")
+    assert tab.run("enteron.player.up") == 1  # the digit belonged to the dialog
     done.added = tab.run(f"Object.values({STATE}.events).find(e => e.origin === 'person')")
     # The first caecal image lies elsewhere; transit times follow.
     tab.key("l")

@@ -106,6 +106,25 @@ def test_what_recorders_write_outside_of_the_picture_is_masked(tmp_path):
         assert image[40:56, 40:56].mean() > 40
 
 
+def test_title_cards_are_shown_on_request_only(tmp_path):
+    root = write_root(tmp_path)
+    card = np.full((96, 96, 3), (140, 60, 20), np.uint8)  # blue, as OpenCV orders colours
+    cv2.putText(card, "Doe, Jane", (6, 50), cv2.FONT_HERSHEY_SIMPLEX, 0.5, (255, 255, 255), 1)
+    for number in (0, 200):
+        cv2.imwrite(str(root / "studies" / "s1" / f"frame_{number:06d}.png"), card)
+    write_root_again(root)
+    with client(root) as web:
+        wait_for_study(web)
+        for number in (0, 200):
+            ((_, flag, jpeg),) = unpacked(web.get(f"/api/studies/s1/frames?start={number}").content)
+            assert (flag, jpeg) == (Flag.WITHHELD, b"")
+            assert web.get(f"/api/studies/s1/picture?frame={number}").status_code == 404
+            shown = web.get(f"/api/studies/s1/picture?frame={number}&withheld=1")
+            assert pixels(shown.content).shape == (96, 96, 3)
+        others = unpacked(web.get("/api/studies/s1/frames?start=1&count=60").content)
+        assert {flag for _, flag, _ in others} == {Flag.SHOWN}
+
+
 def write_root_again(root) -> None:
     """The reading of frames that were changed since it was made."""
     from enteron.folders.reading import RunRecord
@@ -151,7 +170,7 @@ def test_the_comparison_is_remembered_until_a_file_changes(root):
         wait_for_study(web)
     record = next((root / ".enteron-serve").glob("*.json"))
     first = json.loads(record.read_text())
-    assert set(first) == {"stamps", "height", "width", "mask"}
+    assert set(first) == {"stamps", "height", "width", "mask", "border"}
     assert str(root) not in record.read_text()
 
 
@@ -182,14 +201,13 @@ def write_video_root(root, count: int = 400, gop: int = 30, container: str = "mp
 
 
 @pytest.mark.parametrize("gop", [30, 400])
-def test_frames_of_a_video_at_any_place(tmp_path, gop, monkeypatch):
+def test_frames_of_a_video_at_any_place(tmp_path, gop):
     """Drawn blocks never look like the gut, so nothing is masked here."""
     from enteron.serve import pictures
     from tests.making import number_of
 
-    monkeypatch.setattr(pictures, "_measured_mask", lambda _study: np.full((64, 64), 255, np.uint8))
     root = write_video_root(tmp_path, gop=gop)
-    with client(root) as web:
+    with client(root, device_text=True) as web:
         wait_for_study(web, kinds=("study", "packing"))
         for position in (0, 399, 57, 58, 210, 5, 398):
             ((_, flag, jpeg),) = unpacked(

@@ -51,6 +51,7 @@ PLACEHOLDERS: Final = {
         Flag.UNREADABLE: "cannot be read",
         Flag.ABSENT: "no picture stored",
         Flag.CHANGED: "file has changed",
+        Flag.WITHHELD: "title card?",
     }.items()
 }
 NO_STUDY: Final = "there is no reading of that study"
@@ -158,12 +159,19 @@ def picture(
     reading: Opened,
     frame: Annotated[int, Query(ge=0)],
     whole: bool = False,
+    withheld: bool = False,
     placeholder: bool = False,
 ) -> Response:
-    """One picture; where there is none, a drawing that says so (`placeholder`), or 404."""
+    """One picture; where there is none, a drawing that says so (`placeholder`), or 404.
+
+    `whole` is in full size also where a pack has a small one; `withheld` also a title card.
+    """
     position = reading.position(frame)
     pictures = reading.pictures
-    flag, jpeg = pictures.whole(position) if whole else pictures.jpegs([position])[0]
+    if withheld:
+        flag, jpeg = pictures.withheld(position)
+    else:
+        flag, jpeg = pictures.whole(position) if whole else pictures.jpegs([position])[0]
     if flag is not Flag.SHOWN:
         if placeholder:
             return Response(PLACEHOLDERS[flag], media_type="image/svg+xml")

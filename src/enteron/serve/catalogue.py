@@ -69,6 +69,7 @@ class Catalogue:
             raise EnteronError(
                 f"there is no folder '{self._studies_root.name}'", "give the folder of the studies"
             )
+        self._folders = ReadingFolders(self.root)
         self._lock = threading.Lock()
         self._listing = Listing()
         self._listed = -SETTLED
@@ -91,7 +92,7 @@ class Catalogue:
         return self.listing().entries.get(study)
 
     def _list(self) -> Listing:
-        results = [self._look(folder) for folder in reading_folders(self.root)]
+        results = [self._look(folder) for folder in self._folders]
         entries: dict[str, Entry] = {}
         problems = [result for result in results if isinstance(result, Problem)]
         by_study: dict[str, list[Entry]] = {}
@@ -186,22 +187,53 @@ def _stamp(path: Path) -> tuple[int, int] | None:
     return status.st_size, status.st_mtime_ns
 
 
-def reading_folders(root: Path) -> Iterator[Path]:
-    """Folders with events.json and run.json, without following links; ROOT may be one itself."""
-    waiting = [(root, 0)]
-    while waiting:
-        folder, depth = waiting.pop()
+@dataclass(frozen=True)
+class _Folder:
+    """What matters of a folder: it need not be listed again until its time changes."""
+
+    modified: int  # nanoseconds
+    is_reading: bool
+    below: tuple[str, ...]
+
+
+class ReadingFolders:
+    """Folders with events.json and run.json under ROOT, or ROOT itself; links are not followed.
+
+    A folder of 130,000 frames takes a tenth of a second to list, and is listed once.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._known: dict[str, _Folder] = {}
+
+    def __iter__(self) -> Iterator[Path]:
+        waiting = [(str(self._root), 0)]
+        while waiting:
+            path, depth = waiting.pop()
+            folder = self._look(path)
+            if folder is None:
+                continue
+            if folder.is_reading:
+                yield Path(path)
+            elif depth < DEEPEST:
+                waiting += [(f"{path}/{name}", depth + 1) for name in reversed(folder.below)]
+
+    def _look(self, path: str) -> _Folder | None:
         try:
-            entries = sorted(os.scandir(folder), key=lambda entry: natural_key(entry.name))
+            modified = os.stat(path, follow_symlinks=False).st_mtime_ns  # noqa: PTH116
+            known = self._known.get(path)
+            if known is not None and known.modified == modified:
+                return known
+            with os.scandir(path) as entries:
+                listed = [(e.name, e.is_dir(follow_symlinks=False)) for e in entries]
         except OSError:
-            continue
-        names = {entry.name for entry in entries}
-        if RUN in names and EVENTS in names:
-            yield folder
-            continue
-        if depth < DEEPEST:
-            waiting += [
-                (folder / entry.name, depth + 1)
-                for entry in reversed(entries)
-                if entry.is_dir(follow_symlinks=False) and not entry.name.startswith(".")
-            ]
+            return None
+        names = {name for name, _ in listed}
+        below = (name for name, is_folder in listed if is_folder and not name.startswith("."))
+        folder = _Folder(
+            modified, RUN in names and EVENTS in names, tuple(sorted(below, key=natural_key))
+        )
+        # A folder that was changed just now may change again within the clock's resolution.
+        if time.time_ns() - modified > 2_000_000_000:
+            self._known[path] = folder
+        return folder

@@ -5,7 +5,8 @@ where it is not, the pictures that the reading saved are shown. Every frame that
 own is compared with its digest when it is shown; a video is read to its end once.
 
 What recorders write around the picture is masked, as on the report, unless device text is asked
-for.
+for. Frames that look like title cards, which may hold a name, are shown on request only: at a lower
+resolution, by their colours, and near both ends of the study also by letters.
 """
 
 import hashlib
@@ -27,6 +28,7 @@ from enteron.files import RECORD_LIMIT, make_folder, read_json, write_json
 from enteron.folders.reading import EMBEDDINGS, Reading
 from enteron.inference.store import open_embeddings
 from enteron.report.pictures import PICTURES, picture_name, read_index
+from enteron.report.title_cards import LIT, View, measure_view
 from enteron.serve.catalogue import Catalogue
 from enteron.serve.packs import Pack, PackKey
 from enteron.study import Study, open_study
@@ -45,6 +47,8 @@ SAMPLES: Final = 24  # frames on which the field of view is measured
 SAMPLE_SIDE: Final = (
     144  # pixels: measuring takes a few hundredths of a second a frame at this size
 )
+DARKEST: Final = 0.05  # share of lit pixels below which a frame is too dark to hold text
+ENDS: Final = 60  # frames at both ends of a study in which letters are looked for
 CACHE_FOLDER: Final = ".enteron-serve"
 
 
@@ -55,6 +59,7 @@ class Flag(IntEnum):
     UNREADABLE = 1  # the frame cannot be decoded
     ABSENT = 2  # no picture of it is stored, and the study is not at hand
     CHANGED = 3  # its file is another one than when the study was read
+    WITHHELD = 4  # it looks like a title card
 
 
 Answer = tuple[Flag, bytes]
@@ -120,6 +125,7 @@ class StudyPictures:
         self._kind, self._sentence = "searching", "The study's own frames are being looked for."
         self._study: Study | None = None
         self._content: StudyContent | None = None
+        self._view: View | None = None  # in small; None: nothing is masked
         self._keep: dict[tuple[int, int], Keep] = {}
         self._pack: Pack | None = None
         self._lock = threading.Lock()  # a video is decoded at one place at a time
@@ -142,6 +148,11 @@ class StudyPictures:
                 share,
             )  # fmt: skip
         return SourceState(self._kind, self._sentence)
+
+    def withheld(self, position: int) -> Answer:
+        """A picture although it looks like a title card."""
+        with self._lock:
+            return self._from_study(int(self._frames[position]), SIDE, QUALITY, cards=True)
 
     def jpegs(self, positions: Sequence[int]) -> list[Answer]:
         """The pictures at some positions, in this order."""
@@ -183,9 +194,8 @@ class StudyPictures:
         answer: Answer | None = None
         if self._pack is not None and self._study is not None:
             row = int(np.searchsorted(self._study.numbers, frame))
-            if self._pack.holds(row):
-                jpeg = self._pack.read(row)
-                answer = (Flag.UNREADABLE, b"") if jpeg is None else (Flag.SHOWN, jpeg)
+            jpeg = self._pack.read(row)
+            answer = None if jpeg is None else (Flag.SHOWN, jpeg)
         if answer is None and self._study is not None:
             answer = self._from_study(frame, SIDE, QUALITY)
         if answer is None:
@@ -206,7 +216,7 @@ class StudyPictures:
         except UnreadablePictureError:
             return Flag.ABSENT, b""
 
-    def _from_study(self, frame: int, side: int, quality: int) -> Answer:
+    def _from_study(self, frame: int, side: int, quality: int, *, cards: bool = False) -> Answer:
         study = self._study
         if study is None:
             return self._from_saved(frame)
@@ -223,15 +233,31 @@ class StudyPictures:
         known = None if self._content is None else self._content.digest_of(frame)
         if known is not None and known != read.digest:
             return Flag.CHANGED, b""
+        if not cards and self._is_card(read.image, int(np.searchsorted(study.numbers, frame))):
+            return Flag.WITHHELD, b""
         return Flag.SHOWN, self._encode(read.image, side, quality)
+
+    def _is_card(self, image: "RGB", row: int) -> bool:
+        """Whether a frame looks like a title card; a dark one cannot be read, and is none."""
+        import cv2
+
+        view = self._view
+        if view is None or self._study is None:
+            return False
+        size = view.keep.shape[::-1]
+        small = np.asarray(cv2.resize(image, size, interpolation=cv2.INTER_AREA), np.uint8)
+        if (small.max(axis=2) > LIT).mean() < DARKEST:
+            return False
+        near_end = min(row, len(self._study) - 1 - row) < ENDS
+        return not view.shows(small) if near_end else view.is_plain(small)
 
     def _encode(self, image: "RGB", side: int, quality: int) -> bytes:
         import cv2
         import simplejpeg
 
         height, width = image.shape[:2]
-        if self._mask_text:
-            keep = self._keep_of(image)
+        if self._view is not None:
+            keep = self._keep_of(image, self._view)
             image = np.asarray(cv2.bitwise_and(image, image, mask=keep), np.uint8)
         scale = side / max(height, width)
         if scale < 1:
@@ -241,13 +267,13 @@ class StudyPictures:
             np.ascontiguousarray(image), quality=quality, colorspace="RGB", colorsubsampling="420"
         )
 
-    def _keep_of(self, image: "RGB") -> Keep:
-        """255 inside the field of view, in the size of the image; nothing where it is unknown."""
+    def _keep_of(self, image: "RGB", view: View) -> Keep:
+        """255 inside the field of view, in the size of the image."""
         import cv2
 
         shape = (image.shape[0], image.shape[1])
         if shape not in self._keep:
-            small = next(iter(self._keep.values()), np.zeros(shape, np.uint8))
+            small = np.where(view.keep, np.uint8(255), np.uint8(0))
             smooth = cv2.resize(cv2.GaussianBlur(small, (5, 5), 0), shape[::-1])
             self._keep[shape] = np.where(np.asarray(smooth) > 127, 255, 0).astype(np.uint8)
         return self._keep[shape]
@@ -315,14 +341,12 @@ class StudyPictures:
                         "the frames found are not those that were read",
                         "give the folder of the study that was read with --studies",
                     )
-        keep = _stored_mask(record) if self._mask_text else None
-        if keep is None and self._mask_text:
-            keep = _measured_mask(study)
-        self._content = content
-        if keep is not None:
-            self._keep = {(keep.shape[0], keep.shape[1]): keep}
+        view = _stored_view(record) if self._mask_text else None
+        if view is None and self._mask_text:
+            view = _measured_view(study)
+        self._content, self._view = content, view
         if content is None:  # everything was compared, now or earlier
-            self._save_record(tokens if stated is not None else "", keep)
+            self._save_record(tokens if stated is not None else "", view)
         if study.seek_distance > FAR:
             self._pack = self._open_pack(study, stated)
         self._cache.forget(reading.study)
@@ -360,11 +384,13 @@ class StudyPictures:
                 return record if isinstance(record, dict) else {}
         return {}
 
-    def _save_record(self, tokens: str, keep: Keep | None) -> None:
+    def _save_record(self, tokens: str, view: View | None) -> None:
         mask: dict[str, object] = {}
-        if keep is not None:
-            packed = np.packbits(keep > 0).tobytes().hex()
-            mask = {"height": keep.shape[0], "width": keep.shape[1], "mask": packed}
+        if view is not None:
+            height, width = view.keep.shape
+            masks = {"mask": view.keep, "border": view.border}
+            packed = {name: np.packbits(bits).tobytes().hex() for name, bits in masks.items()}
+            mask = {"height": height, "width": width, **packed}
         with suppress(EnteronError):  # a read-only ROOT: compared again next time
             make_folder(self._folder)
             write_json(self._folder / f"{self._name}.json", {"stamps": tokens, **mask})
@@ -382,9 +408,9 @@ class StudyPictures:
 
     def _packed_frames(self, start: int) -> Iterator[bytes | None]:
         assert self._study is not None
-        for frame in self._study.frames(start):
-            if frame.image is None:
-                yield None
+        for row, frame in enumerate(self._study.frames(start), start):
+            if frame.image is None or self._is_card(frame.image, row):
+                yield None  # which of both is told when it is asked for
             else:
                 yield self._encode(frame.image, PACK_SIDE, PACK_QUALITY)
 
@@ -395,11 +421,9 @@ def _tokens(study: Study) -> list[str]:
     return [token or os.urandom(8).hex() for token in tokens]
 
 
-def _measured_mask(study: Study) -> Keep | None:
-    """The field of view of a study in small, 255 inside; None where no frame shows the gut."""
+def _measured_view(study: Study) -> View:
+    """The field of view of a study, in small."""
     import cv2
-
-    from enteron.report.title_cards import measure_view
 
     rows = np.unique(np.linspace(0, len(study) - 1, SAMPLES).round().astype(int))
     images: list[RGB] = []
@@ -411,23 +435,24 @@ def _measured_mask(study: Study) -> Keep | None:
             small = cv2.resize(image, size, interpolation=cv2.INTER_AREA)
             images.append(np.asarray(small, np.uint8))
     shapes = [image.shape for image in images]
-    if not shapes:
-        return None
-    commonest = max(set(shapes), key=shapes.count)
+    commonest = max(set(shapes), key=shapes.count, default=None)
     view = measure_view([image for image in images if image.shape == commonest])
     if view is None:
         raise EnteronError(
             "no frame of the study looks like the gut, so that it is not clear what to mask",
             "start with --device-text to show the frames as they are",
         )
-    return np.where(view.keep, np.uint8(255), np.uint8(0))
+    return view
 
 
-def _stored_mask(record: dict[str, object]) -> Keep | None:
+def _stored_view(record: dict[str, object]) -> View | None:
     try:
         height, width = int(str(record["height"])), int(str(record["width"]))
-        bits = np.frombuffer(bytes.fromhex(str(record["mask"])), np.uint8)
-        flat = np.unpackbits(bits)[: height * width]
-        return (flat.reshape(height, width) * np.uint8(255)).astype(np.uint8)
+        masks = [
+            np.unpackbits(np.frombuffer(bytes.fromhex(str(record[name])), np.uint8))
+            for name in ("mask", "border")
+        ]
+        keep, border = (mask[: height * width].reshape(height, width) > 0 for mask in masks)
+        return View(keep, border)
     except (KeyError, ValueError):
         return None

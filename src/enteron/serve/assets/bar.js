@@ -88,12 +88,13 @@ export const makeBar = (study, drawing, facts, review, page) => {
     return marks;
   };
 
+  const showViewed = () => field(viewedRow).replaceChildren(...review.state.viewed.map(([start, stop]) => h("i", { class: "viewed", vars: place(start, stop) })));
   /** @type {import("./timeline.js").Timeline} */
   let timeline;
   const update = () => {
     const rebuilt = makeRows();
     field(regionRow).replaceChildren(...regionMarks());
-    field(viewedRow).replaceChildren(...review.state.viewed.map(([start, stop]) => h("i", { class: "viewed", vars: place(start, stop) })));
+    showViewed();
     const seen = Object.values(review.state.events).filter(({ label }) => labels.some((known) => known.label === label && known.kind === "landmark"));
     field(landmarkRow).replaceChildren(...seen.map((event) => mark(event, "landmark")), ...Object.entries(review.state.landmarks).flatMap(([name, { frame, status }], index) => frame === null ? [] : [
       h("a", { class: `mark landmark-mark l-${[2, 3, 4][index]} is-${status}`, href: "#", data: { event: name, frame: String(frame) }, aria: { label: `${name}, ${study.word} ${grouped(frame)}, ${status}` }, vars: place(frame, frame + 1) }),
@@ -139,6 +140,7 @@ export const makeBar = (study, drawing, facts, review, page) => {
     else page.select(id);
   });
   review.listeners.add(update);
+  review.noted.add(showViewed);
 
   return {
     timeline,

@@ -2,7 +2,7 @@
 
 /** @typedef {{ bitmap: ImageBitmap | null, flag: number }} Shown */
 
-const MOST = 96; // decoded frames that are kept; a frame of 512 x 512 takes 1 MB
+const MOST = 72; // decoded frames that are kept; a frame of 512 x 512 takes 1 MB
 const BATCH = 16;
 const AT_ONCE = 2; // batches under way
 const RETRY = 1500; // ms after which a frame that was not there is asked for again
@@ -102,6 +102,14 @@ export class FrameStore {
       shown.bitmap?.close();
       this.held.delete(oldest);
     }
+    for (const listener of this.listeners) listener();
+  }
+
+  /** Put another picture in place of one. @param {number} position @param {Blob} jpeg */
+  async replace(position, jpeg) {
+    const bitmap = await createImageBitmap(jpeg);
+    this.held.get(position)?.bitmap?.close();
+    this.held.set(position, { bitmap, flag: 0 });
     for (const listener of this.listeners) listener();
   }
 

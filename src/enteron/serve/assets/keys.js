@@ -76,7 +76,8 @@ export const chooseLabel = (title, labels) => new Promise((resolve) => {
   dialog.onclose = () => resolve(null);
   dialog.onkeydown = (event) => {
     const number = Number(event.key);
-    if (number >= 1 && number <= Math.min(9, labels.length)) { event.preventDefault(); close(labels[number - 1].label); }
+    // The digit is used up here: it would also change how many frames are shown at once.
+    if (number >= 1 && number <= Math.min(9, labels.length)) { event.preventDefault(); event.stopPropagation(); close(labels[number - 1].label); return; }
     const at = buttons.indexOf(/** @type {HTMLButtonElement} */ (document.activeElement));
     if (event.key === "ArrowDown" || event.key === "ArrowUp") {
       event.preventDefault();

@@ -10,6 +10,16 @@ export const LANDMARKS = [["G", "first gastric image"], ["D", "first duodenal im
  * @param {{ go: (frame: number) => void, set: (name: string) => void, pictureOf: (frame: number) => string }} page
  */
 export const makeLandmarks = (review, study, page) => {
+  const showMeasures = () => {
+    const { gastric_transit: gastric, small_bowel_transit: bowel, completeness, completeness_confirmed: sure, small_bowel_viewed: viewed, study_viewed: all } = review.answer.summary.measures;
+    /** @param {string} id @param {string} text @param {boolean} confirmed */
+    const show = (id, text, confirmed) => { $(id).textContent = text + (confirmed ? "" : " (proposed)"); $(id).classList.toggle("is-proposed", !confirmed); };
+    show("gastric-transit", gastric.text, gastric.confirmed);
+    show("bowel-transit", bowel.text, bowel.confirmed);
+    show("completeness", completeness, sure);
+    $("bowel-viewed").textContent = viewed === null ? `${percent(all)} of the study` : percent(viewed);
+    $("viewed-share").textContent = viewed === null ? `${percent(all)} of the study viewed` : `${percent(viewed)} of the small bowel viewed`;
+  };
   const update = () => {
     $("landmarks-list").replaceChildren(...LANDMARKS.map(([key, name]) => {
       const { frame, status, confidence, by } = review.state.landmarks[name];
@@ -25,16 +35,10 @@ export const makeLandmarks = (review, study, page) => {
             h("button", { type: "button", disabled: frame === null, on: { click: () => review.act({ kind: "confirm-landmark", landmark: name }, `The ${name} is confirmed.`) } }, "Confirm"), " ",
             h("button", { type: "button", disabled: status === "absent", on: { click: () => review.act({ kind: "clear-landmark", landmark: name }, `The ${name} is marked as not reached.`) } }, "Not reached"))));
     }));
-    const { gastric_transit: gastric, small_bowel_transit: bowel, completeness, completeness_confirmed: sure, small_bowel_viewed: viewed, study_viewed: all } = review.answer.summary.measures;
-    /** @param {string} id @param {string} text @param {boolean} confirmed */
-    const show = (id, text, confirmed) => { $(id).textContent = text + (confirmed ? "" : " (proposed)"); $(id).classList.toggle("is-proposed", !confirmed); };
-    show("gastric-transit", gastric.text, gastric.confirmed);
-    show("bowel-transit", bowel.text, bowel.confirmed);
-    show("completeness", completeness, sure);
-    $("bowel-viewed").textContent = viewed === null ? `${percent(all)} of the study` : percent(viewed);
-    $("viewed-share").textContent = viewed === null ? `${percent(all)} of the study viewed` : `${percent(viewed)} of the small bowel viewed`;
+    showMeasures();
   };
   review.listeners.add(update);
+  review.noted.add(showMeasures);
   update();
   return update;
 };

@@ -5,8 +5,8 @@ import { h } from "./dom.js";
 export const SPEEDS = [1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25, 30, 40];
 export const FAST = 15; // pictures per second above which the speed is marked
 const SLOW = 4; // pictures per second where something is suspected, with automatic speed
-const AHEAD = 40; // frames that are fetched ahead while playing
-const WORDS = ["", "This frame cannot be read.", "No picture of this frame is stored.", "The file of this frame has changed since it was read."];
+const AHEAD = 32; // frames that are fetched ahead while playing
+const WORDS = ["", "This frame cannot be read.", "No picture of this frame is stored.", "The file of this frame has changed since it was read.", "This frame does not look like the gut and may hold a name. V shows it."];
 
 /**
  * @typedef {object} Watcher

@@ -173,6 +173,12 @@ const start = async () => {
   keys.add("Playing", ["U"], "automatic speed: slower where something is suspected", () => { player.auto = !player.auto; refresh(); });
   for (const up of [1, 2, 4]) keys.add("Playing", [String(up)], `${up === 1 ? "one frame" : `${up} frames`} at once`, () => player.setUp(up));
   keys.add("Playing", ["J"], "jump to a frame or a time", () => { $("jump").focus(); $("jump").select(); });
+  keys.add("Playing", ["V"], "this frame in full size, also one that was withheld", async () => {
+    player.pause();
+    const position = player.position, withheld = frames.get(position)?.flag === 4;
+    const jpeg = await getBytes(`${path}/picture?frame=${frameAt(position)}&${withheld ? "withheld" : "whole"}=1`);
+    await frames.replace(position, new Blob([jpeg], { type: "image/jpeg" }));
+  });
   keys.add("Playing", ["Home"], "to the first frame", () => player.step(-count));
   keys.add("Playing", ["End"], "to the last frame", () => player.step(count));
   keys.add("Findings", ["S"], "suspicious frames, the most suspicious first", () => suspects.toggle());
@@ -238,19 +244,24 @@ const start = async () => {
   $("suspects-close").addEventListener("click", () => suspects.toggle(false));
 
   const status = () => {
-    $("status").textContent = review.state.status;
-    $("status").className = `badge is-${review.state.status.replace(" ", "-")}`;
     $("undo").disabled = !review.answer.can_undo;
     $("redo").disabled = !review.answer.can_redo;
     $("user").textContent = `${review.answer.user.name}${review.answer.user.role === "viewer" ? " (viewer)" : ""}`;
-    $("minutes").textContent = `${(review.answer.summary.measures.active_seconds / 60).toFixed(1)} min of reading`;
     $("here").dataset.key = "?";
     markSlow();
     refresh();
-    if (!$("panel-record").hidden) showRecord();
+  };
+  const noted = () => {
+    $("status").textContent = review.state.status;
+    $("status").className = `badge is-${review.state.status.replace(" ", "-")}`;
+    $("minutes").textContent = `${(review.answer.summary.measures.active_seconds / 60).toFixed(1)} min of reading`;
+    const { comments, version } = review.state, key = `${version} ${comments.length}`;
+    if (!$("panel-record").hidden && $("panel-record").dataset.key !== key) { $("panel-record").dataset.key = key; showRecord(); }
   };
   review.listeners.add(status);
+  review.noted.add(noted);
   status();
+  noted();
   $("notes").replaceChildren(...facts.notes.map((/** @type {string} */ note) => h("li", {}, note)));
   $("reader").classList.add("is-ready");
 

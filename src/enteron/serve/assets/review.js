@@ -101,8 +101,10 @@ export class Review {
     this.path = path;
     this.labels = labels;
     this.answer = answer;
-    /** @type {Set<(before: Answer) => void>} */
+    /** @type {Set<(before: Answer) => void>} told when something was decided */
     this.listeners = new Set();
+    /** @type {Set<() => void>} told when frames, time or a comment were noted, too */
+    this.noted = new Set();
     /** @type {Promise<unknown>} actions are sent one after the other, in the order of the keys */
     this.queue = Promise.resolve();
     setInterval(() => this.look(), LOOK);
@@ -122,7 +124,9 @@ export class Review {
     const before = this.answer;
     if (answer.state.number < before.state.number) return; // an older answer came late
     this.answer = answer;
-    for (const listener of this.listeners) listener(before);
+    // Notes come every few seconds: only what shows them is drawn again.
+    if (answer.state.version !== before.state.version) for (const listener of this.listeners) listener(before);
+    for (const listener of this.noted) listener();
   }
 
   async look() {
