@@ -93,7 +93,7 @@ def screenshot(report: Path) -> bytes:
         )
         tab.mouse("mouseMoved", *box)
         tab.settle()
-        browser.collect(0.5)
+        tab.wait(0.5)
         return tab.screenshot(quality=88)
 
 

@@ -68,3 +68,14 @@ def command(capsys, monkeypatch, tmp_path):
         return code or 0, said.out, said.err
 
     return run
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """A headless Chromium; tests that need one skip where it is not installed."""
+    from tests.browser import Browser, chromium
+
+    if chromium() is None:
+        pytest.skip("needs Chromium (apt-get install chromium), which is not installed")
+    with Browser() as browser:
+        yield browser

@@ -105,3 +105,54 @@ def label_rows(*runs: tuple[int, Sequence[str]]) -> np.ndarray:
     """A (rows, 17) matrix from (length, labels) runs."""
     rows = [[label in names for label in LABELS] for count, names in runs for _ in range(count)]
     return np.array(rows, dtype=bool)
+
+
+PATIENT = "DOE^JOHN"
+"""What a DICOM header says about a patient, and nothing else ever may."""
+
+
+def write_dicom(
+    path: Path, count: int, kind: str, options: dict[str, str] | None = None, rate: int = 30000
+) -> Path:
+    """A DICOM file of frames (`native`, `jpeg`), or with a video of a codec inside."""
+    from pydicom.dataset import FileDataset, FileMetaDataset
+    from pydicom.encaps import encapsulate
+    from pydicom.uid import UID, generate_uid
+
+    pictures = [picture(number) for number in range(count)]
+    colours = "RGB"
+    if kind == "native":
+        syntax, data = "1.2.840.10008.1.2.1", np.stack(pictures).tobytes()
+    elif kind == "jpeg":
+        syntax, colours = "1.2.840.10008.1.2.4.50", "YBR_FULL_422"
+        files = [cv2.imencode(".jpg", cv2.cvtColor(p, cv2.COLOR_RGB2BGR))[1] for p in pictures]
+        data = encapsulate([file.tobytes() for file in files])
+    else:
+        syntax = "1.2.840.10008.1.2.4." + ("102" if kind == "libx264" else "100")
+        colours = "YBR_PARTIAL_420"
+        suffix = "mp4" if kind == "libx264" else "mpg"
+        video = write_video(path.with_suffix(f".{suffix}"), count, kind, options=options)
+        data = encapsulate([video.read_bytes()])
+        video.unlink()
+    meta = FileMetaDataset()
+    meta.TransferSyntaxUID = UID(syntax)
+    meta.MediaStorageSOPClassUID = UID("1.2.840.10008.5.1.4.1.1.7.4")  # multi-frame true colour SC
+    meta.MediaStorageSOPInstanceUID = generate_uid()
+    dataset = FileDataset(str(path), {}, file_meta=meta, preamble=bytes(128))
+    dataset.SOPClassUID, dataset.SOPInstanceUID = (
+        meta.MediaStorageSOPClassUID,
+        meta.MediaStorageSOPInstanceUID,
+    )
+    dataset.PatientName, dataset.PatientID, dataset.PatientBirthDate = PATIENT, "4711", "19510203"
+    dataset.SamplesPerPixel, dataset.PhotometricInterpretation = 3, colours
+    dataset.PlanarConfiguration, dataset.NumberOfFrames = 0, count
+    dataset.Rows = dataset.Columns = pictures[0].shape[0]
+    dataset.BitsAllocated = dataset.BitsStored = 8
+    dataset.HighBit, dataset.PixelRepresentation = 7, 0
+    dataset.FrameTime = f"{1001 / rate * 1000:.10f}"
+    dataset.PixelData = data
+    dataset["PixelData"].VR = "OB"
+    if kind != "native":
+        dataset["PixelData"].is_undefined_length = True
+    dataset.save_as(path, enforce_file_format=True)
+    return path

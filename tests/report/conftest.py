@@ -1,16 +1,3 @@
-"""A browser for the tests of the page, which skip where there is none."""
-
-import pytest
-
-from tests.browser import Browser, chromium
-
-
-@pytest.fixture(scope="session")
-def browser():
-    if chromium() is None:
-        pytest.skip("needs Chromium (apt-get install chromium), which is not installed")
-    with Browser() as browser:
-        yield browser
-
+"""What tests of pages have in common."""
 
 OVERFLOW = "document.documentElement.scrollWidth - document.documentElement.clientWidth"

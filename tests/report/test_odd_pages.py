@@ -18,7 +18,7 @@ def test_hostile_texts_do_nothing(browser, tmp_path):
     run = {**RUN, "preset": HOSTILE, "command": HOSTILE, "scaling": HOSTILE, "notes": [HOSTILE]}
     folder = write_folder(tmp_path, run=run)
     tab = browser.open(write_report(folder))
-    assert tab.seen("Page.javascriptDialogOpening") == []
+    assert tab.dialogs() == []
     assert tab.run(f"document.body.textContent.includes({json.dumps(HOSTILE)})")
     assert tab.run("document.querySelectorAll('img[src=x]').length") == 0
     assert tab.run(OVERFLOW) == 0

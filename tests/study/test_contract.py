@@ -9,7 +9,7 @@ import pytest
 
 from enteron.errors import StudyError
 from enteron.study import open_study
-from tests.making import number_of, write_frames, write_video
+from tests.making import number_of, write_dicom, write_frames, write_video
 
 COUNT = 40
 SOURCES = {
@@ -24,6 +24,10 @@ SOURCES = {
     "avi with B-frames": ("v.avi", "libx264", {"bf": "3", "g": "12"}),
     "mpg mpeg1": ("v.mpg", "mpeg1video", {"bf": "2", "g": "12"}),
     "mpg mpeg2": ("v.mpg", "mpeg2video", {"bf": "2", "g": "12"}),
+    "dicom": ("v.dcm", "native", {}),
+    "dicom jpeg": ("v.dcm", "jpeg", {}),
+    "dicom h264": ("v.dcm", "libx264", {"bf": "3", "g": "12"}),
+    "dicom mpeg2": ("v.dcm", "mpeg2video", {"bf": "2", "g": "12"}),
 }
 
 
@@ -33,6 +37,8 @@ def source(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("study")
     if codec is None:
         return write_frames(folder / "s", range(COUNT), name)
+    if name.endswith(".dcm"):
+        return write_dicom(folder / name, COUNT, codec, options)
     return write_video(folder / name, COUNT, codec, options=options)
 
 

@@ -20,6 +20,8 @@ from enteron.cli import (
     priors,
     read,
     report,
+    review,
+    serve,
     submission,
     train,
     tune,
@@ -47,11 +49,13 @@ app.command()(decode.decode)
 app.command()(combine.combine)
 app.command()(tune.tune)
 app.command()(report.report)
+app.command()(serve.serve)
 app.command()(export.export)
 app.command()(evaluate.evaluate)
 app.command()(compare.compare)
 app.command()(validate.validate)
 app.command()(bench.bench)
+app.add_typer(review.app, name="review")
 app.add_typer(priors.app, name="priors")
 app.add_typer(submission.app, name="submission")
 

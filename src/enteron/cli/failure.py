@@ -37,6 +37,8 @@ _STAGES = {
     "training": "training",
     "report": "making the page",
     "reading": "reading the study",
+    "review": "keeping reviews",
+    "serve": "serving the reader",
     "demo": "running the demonstration",
 }
 

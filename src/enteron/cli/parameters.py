@@ -23,3 +23,8 @@ DecoderConfigOption = Annotated[
     Path | None,
     typer.Option(help="TOML file of decoder options, in place of a preset.", readable=False),
 ]
+
+UserOption = Annotated[
+    str | None,
+    typer.Option("--name", help="Who you are, in the record (default: your login name)."),
+]

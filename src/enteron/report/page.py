@@ -1,7 +1,8 @@
 """The page: places the panels, with styles, script and data, in one self-contained file."""
 
+import re
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from importlib.metadata import version
@@ -44,7 +45,7 @@ from enteron.report.transit import TransitPanel, transit_panel
 from enteron.types import Annotation, Scores
 
 FILE: Final = "report.html"
-SCRIPTS: Final = ("theme.js", "curves.js", "drawing.js", "timeline.js", "gallery.js")
+SCRIPTS: Final = ("theme.js", "curves.js", "drawing.js", "timeline.js", "start.js", "gallery.js")
 NONE: Final = "\u2013"  # shown in place of a figure that does not exist
 
 
@@ -142,7 +143,7 @@ def calibrated_scores(reading: Reading) -> Scores:
 
 def render(page: Page) -> str:
     """The HTML of a page; every value is escaped, and no value becomes script."""
-    script = "\n".join(asset(name) for name in SCRIPTS)
+    script = inlined(SCRIPTS)
     return (
         environment()
         .get_template("page.html")
@@ -155,6 +156,15 @@ def render(page: Page) -> str:
             data=embedded_json(page.data),
         )
     )
+
+
+def inlined(names: Iterable[str]) -> str:
+    """Modules one after the other as a plain script, since files cannot import each other.
+
+    The web reader serves the same modules as they are.
+    """
+    text = "\n".join(asset(name) for name in names)
+    return re.sub(r"^export ", "", re.sub(r"^import .*\n", "", text, flags=re.M), flags=re.M)
 
 
 def environment() -> Environment:

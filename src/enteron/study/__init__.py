@@ -18,9 +18,9 @@ __all__ = ["VIDEO_SUFFIXES", "Frame", "Study", "open_study"]
 VIDEO_SUFFIXES = (
     ".mp4", ".m4v", ".mov", ".3gp", ".3g2", ".avi", ".divx", ".mkv", ".webm", ".mpg", ".mpeg",
     ".m2p", ".vob", ".ts", ".m2ts", ".mts", ".m2t", ".wmv", ".asf", ".flv", ".f4v", ".ogv", ".dav",
-    ".mxf", ".wtv",
+    ".mxf", ".wtv", ".dcm", ".dicom",
 )  # fmt: skip
-"""File names that are taken for videos: containers that PyAV reads from a single file."""
+"""File names that are taken for videos: containers that PyAV reads from a single file; DICOM."""
 
 
 def open_study(
@@ -51,6 +51,10 @@ def open_study(
             f"'{path.name}' is a video, of which all frames are read",
             "leave out the list of frames",
         )
+    if path.suffix.lower() in (".dcm", ".dicom"):
+        from enteron.study.dicom import open_dicom
+
+        return open_dicom(path, study_id)
     # Importing PyAV takes a fifth of a second, and a folder of frames does not need it.
     from enteron.study.video import VideoFile
 

@@ -217,6 +217,11 @@ class Study(ABC):
     random_access: bool = False
     """Whether any frame is as cheap to read as the next, also from several threads at once."""
 
+    @property
+    def seek_distance(self) -> int:
+        """Most frames that have to be decoded to show any one of them."""
+        return 1 if self.random_access else len(self)
+
     def files(self, rows: slice = slice(None)) -> list[str]:
         """Paths of the study's files: one for each of `rows`, or the single one of a video.
 

@@ -35,6 +35,7 @@ from enteron.types import FrameAxis
 _READ_ON = 100  # frames: up to here, decoding on is cheaper than seeking
 _AHEAD = 8  # pictures that are decoded before they are asked for
 _TRIED_SLICES = 100  # packets that show whether slices can be checked
+_UNSEEKABLE = ("avi", "mpeg")  # their packets have no stamps, or only some of them have
 _EMPTY_PACKET = 32  # bytes; a packet this small may repeat the picture before without a new one
 
 NO_PICTURE = "the video has no decodable picture here"
@@ -80,6 +81,13 @@ class VideoFile(Study):
 
     def files(self, rows: slice = slice(None)) -> list[str]:
         return [str(self._path)]
+
+    @property
+    def seek_distance(self) -> int:
+        if self._index.facts.container in _UNSEEKABLE:
+            return len(self)
+        keys = np.flatnonzero(self._index.packets.key)
+        return int(np.diff(keys, prepend=0, append=len(self._index.packets)).max())
 
     def _stream(self, start: int) -> Iterator[Frame]:
         cursor = _Cursor(self, _DecodingThread(self._decoder(start)), start)
@@ -294,7 +302,7 @@ class _Decoder:
         """The packets from the starting one on, by seeking; None where that is not possible."""
         packets, start = self._index.packets, self._start
         stamps = [stamp for stamp in (packets.pts[start], packets.dts[start]) if stamp > -(2**62)]
-        if not stamps or self._index.facts.container in ("avi", "mpeg"):
+        if not stamps or self._index.facts.container in _UNSEEKABLE:
             return None
         with av_logging.Capture():
             try:

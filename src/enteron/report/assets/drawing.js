@@ -1,18 +1,28 @@
+import { axisTime, grouped } from "./curves.js";
+
 // Draws curves and the axis on their canvases, for a view that begins at share x of the study and is
 // enlarged z times.
-const drawing = (() => {
+/** @typedef {{ x: number, z: number }} View */
+/** @typedef {ReturnType<typeof makeDrawing>} Drawing */
+
+/** @param {import("./curves.js").Study} study */
+export const makeDrawing = (study) => {
+  /** @param {HTMLCanvasElement} canvas @param {number} scale */
   const fitted = (canvas, scale) => {
     const box = canvas.getBoundingClientRect();
     const width = Math.max(1, Math.round(box.width * scale)), height = Math.max(1, Math.round(box.height * scale));
     if (canvas.width !== width || canvas.height !== height) { canvas.width = width; canvas.height = height; }
-    const pen = canvas.getContext("2d");
+    const pen = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
     return { pen, width, height, visible: box.width > 0 };
   };
 
   // For every pixel of a width the rows [from, to) that it shows; from is -1 in a gap.
+  /** @type {Map<number, { from: Int32Array, to: Int32Array }>} */
   const rowsByWidth = new Map();
+  /** @param {number} width @param {View} view */
   const rowsPerPixel = (width, { x, z }) => {
-    if (rowsByWidth.has(width)) return rowsByWidth.get(width);
+    const known = rowsByWidth.get(width);
+    if (known) return known;
     const from = new Int32Array(width), to = new Int32Array(width);
     const framesPerPixel = study.length / z / width;
     for (let p = 0; p < width; p++) {
@@ -22,19 +32,22 @@ const drawing = (() => {
       to[p] = last;
     }
     rowsByWidth.set(width, { from, to });
-    return rowsByWidth.get(width);
+    return { from, to };
   };
 
   // Pixels are written one by one: filling a path of a thousand corners takes ten times as long.
+  /** @type {Map<HTMLCanvasElement, number>} */
   const colours = new Map();
+  /** @param {HTMLCanvasElement} canvas */
   const colourOf = (canvas) => {
     if (!colours.has(canvas)) {
       const hex = getComputedStyle(canvas).getPropertyValue("--line").trim();
       const [red, green, blue] = [1, 3, 5].map((index) => parseInt(hex.slice(index, index + 2), 16));
       colours.set(canvas, (blue << 16) | (green << 8) | red);
     }
-    return colours.get(canvas);
+    return colours.get(canvas) ?? 0;
   };
+  /** @param {HTMLCanvasElement} canvas @param {number} scale @param {View} view */
   const drawCurve = (canvas, scale, view) => {
     const { pen, width, height, visible } = fitted(canvas, scale);
     if (!visible) return;
@@ -65,6 +78,7 @@ const drawing = (() => {
 
   // Seconds between labels of the time axis.
   const TIME_STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 28800];
+  /** @param {HTMLCanvasElement} axis @param {number} scale @param {View} view */
   const drawAxis = (axis, scale, { x, z }) => {
     const { pen, width, height, visible } = fitted(axis, scale);
     if (!visible) return;
@@ -78,8 +92,8 @@ const drawing = (() => {
     pen.strokeStyle = style.getPropertyValue("--soft");
     const first = study.first + x * study.length, span = study.length / z;
     const timed = study.times !== null;
-    const begin = timed ? study.seconds(first) : first;
-    const end = timed ? study.seconds(first + span) : first + span;
+    const begin = study.seconds(first) ?? first;
+    const end = study.seconds(first + span) ?? first + span;
     const leastStep = (end - begin) / Math.max(2, wide / 110); // a label every 110 pixels
     let step = timed ? TIME_STEPS.find((candidate) => candidate >= leastStep) : undefined;
     if (step === undefined) {
@@ -89,10 +103,10 @@ const drawing = (() => {
     pen.beginPath();
     let free = 0; // where the next label may begin: uneven times crowd them in places
     for (let value = Math.ceil(begin / step) * step; value <= end; value += step) {
-      const frame = timed ? study.frameAtTime(value) : value;
+      const frame = study.frameAtTime(value) ?? value;
       const x = (frame - first) / span * wide;
       pen.moveTo(Math.round(x) + 0.5, tall - 5); pen.lineTo(Math.round(x) + 0.5, tall);
-      const text = timed ? axisTime(value, study.seconds(study.end)) : grouped(value);
+      const text = timed ? axisTime(value, study.seconds(study.end) ?? 0) : grouped(value);
       const width = pen.measureText(text).width;
       const left = Math.min(Math.max(x - width / 2, 0), wide - width);
       if (left < free) continue;
@@ -104,10 +118,11 @@ const drawing = (() => {
 
   return {
     axis: drawAxis,
+    /** @param {HTMLCanvasElement[]} canvases @param {number} scale @param {View} view */
     curves: (canvases, scale, view) => {
       rowsByWidth.clear();
       for (const canvas of canvases) drawCurve(canvas, scale, view);
     },
     forgetColours: () => colours.clear(),
   };
-})();
+};

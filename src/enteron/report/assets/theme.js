@@ -2,10 +2,10 @@
 // Light, dark, or as the system is set; remembered where the browser allows it.
 (() => {
   const root = document.documentElement;
-  const button = document.getElementById("theme");
+  const button = /** @type {HTMLElement} */ (document.getElementById("theme"));
   const order = ["system", "light", "dark"];
   let theme = "system";
-  try { theme = order.includes(localStorage.getItem("enteron-theme")) ? localStorage.getItem("enteron-theme") : "system"; } catch { /* storage is not allowed: not remembered */ }
+  try { theme = order.find((name) => name === localStorage.getItem("enteron-theme")) ?? "system"; } catch { /* storage is not allowed: not remembered */ }
   const apply = () => {
     if (theme === "system") root.removeAttribute("data-theme"); else root.dataset.theme = theme;
     button.textContent = `Theme: ${theme}`;
@@ -18,7 +18,7 @@
     apply();
   });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", apply);
-  const print = document.getElementById("print-page");
+  const print = /** @type {HTMLElement} */ (document.getElementById("print-page"));
   print.hidden = false;
   print.addEventListener("click", () => window.print());
   apply();

@@ -1,0 +1,458 @@
+"""Frames of a study as JPEG: of the very files that were read, masked, cached.
+
+A study is looked for when its reading is first opened, in the background. Until it is there, and
+where it is not, the pictures that the reading saved are shown. Every frame that is a file of its
+own is compared with its digest when it is shown; a video is read to its end once.
+
+What recorders write around the picture is masked, as on the report, unless device text is asked
+for. Frames that look like title cards, which may hold a name, are shown on request only: at a lower
+resolution, by their colours, and near both ends of the study also by letters.
+"""
+
+import hashlib
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from enteron.errors import EnteronError
+from enteron.files import RECORD_LIMIT, make_folder, read_json, write_json
+from enteron.folders.reading import EMBEDDINGS, Reading
+from enteron.inference.store import open_embeddings
+from enteron.report.pictures import PICTURES, picture_name, read_index
+from enteron.report.title_cards import LIT, View, measure_view
+from enteron.serve.catalogue import Catalogue
+from enteron.serve.packs import Pack, PackKey
+from enteron.study import Study, open_study
+from enteron.study.content import StudyContent, digest, file_stamps, read_content, stamp_tokens
+from enteron.study.picture import UnreadablePictureError, read_picture
+
+if TYPE_CHECKING:
+    from enteron.study.study import RGB
+
+SIDE: Final = 512  # pixels of the longer side, at most: no capsule has many more
+PACK_SIDE: Final = 320
+QUALITY: Final = 82
+PACK_QUALITY: Final = 75
+FAR: Final = 60  # frames between key frames, beyond which a study gets a pack
+SAMPLES: Final = 24  # frames on which the field of view is measured
+SAMPLE_SIDE: Final = (
+    144  # pixels: measuring takes a few hundredths of a second a frame at this size
+)
+DARKEST: Final = 0.05  # share of lit pixels below which a frame is too dark to hold text
+ENDS: Final = 60  # frames at both ends of a study in which letters are looked for
+CACHE_FOLDER: Final = ".enteron-serve"
+
+
+class Flag(IntEnum):
+    """What stands in place of a picture."""
+
+    SHOWN = 0
+    UNREADABLE = 1  # the frame cannot be decoded
+    ABSENT = 2  # no picture of it is stored, and the study is not at hand
+    CHANGED = 3  # its file is another one than when the study was read
+    WITHHELD = 4  # it looks like a title card
+
+
+Answer = tuple[Flag, bytes]
+Keep = NDArray[np.uint8]  # (height, width), 255 inside the field of view
+
+
+class PictureCache:
+    """JPEG files in memory, the least recently used one is dropped first."""
+
+    def __init__(self, limit: int = 192 << 20) -> None:
+        self._limit, self._size = limit, 0
+        self._held: OrderedDict[tuple[str, int], Answer] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: tuple[str, int]) -> Answer | None:
+        """What is held under a key."""
+        with self._lock:
+            answer = self._held.get(key)
+            if answer is not None:
+                self._held.move_to_end(key)
+            return answer
+
+    def put(self, key: tuple[str, int], answer: Answer) -> None:
+        """Hold an answer, and drop what no longer fits."""
+        with self._lock:
+            before = self._held.pop(key, None)
+            self._size += len(answer[1]) - (0 if before is None else len(before[1]))
+            self._held[key] = answer
+            while self._size > self._limit:
+                _, (_, dropped) = self._held.popitem(last=False)
+                self._size -= len(dropped)
+
+    def forget(self, study: str) -> None:
+        """Drop everything of a study."""
+        with self._lock:
+            for key in [key for key in self._held if key[0] == study]:
+                self._size -= len(self._held.pop(key)[1])
+
+
+@dataclass(frozen=True)
+class SourceState:
+    """Where pictures come from now, for the page."""
+
+    kind: str  # 'searching', 'checking', 'study', 'packing' or 'stored'
+    sentence: str
+    share: float | None = None  # of the work that is under way
+
+
+class StudyPictures:
+    """The pictures of one reading, by position on its axis of frames."""
+
+    def __init__(
+        self,
+        reading: Reading,
+        catalogue: Catalogue,
+        cache: PictureCache,
+        *,
+        device_text: bool = False,
+    ) -> None:
+        self._reading, self._catalogue, self._cache = reading, catalogue, cache
+        self._mask_text = not device_text
+        self._frames = reading.stored_axis.frames
+        self._kind, self._sentence = "searching", "The study's own frames are being looked for."
+        self._study: Study | None = None
+        self._content: StudyContent | None = None
+        self._view: View | None = None  # in small; None: nothing is masked
+        self._keep: dict[tuple[int, int], Keep] = {}
+        self._pack: Pack | None = None
+        self._lock = threading.Lock()  # a video is decoded at one place at a time
+        self._ready = threading.Event()
+        saved = read_index(reading.folder / PICTURES)
+        self._saved = frozenset(saved.frames)
+        self._thread = threading.Thread(target=self._find, name="enteron-study", daemon=True)
+        self._thread.start()
+
+    # ---- for the pages
+
+    @property
+    def state(self) -> SourceState:
+        """Where pictures come from now."""
+        pack = self._pack
+        if pack is not None and not pack.complete:
+            share = pack.done / max(1, pack.key.frames)
+            return SourceState(
+                "packing", "Small frames are being prepared, so that any place is shown at once.",
+                share,
+            )  # fmt: skip
+        return SourceState(self._kind, self._sentence)
+
+    def withheld(self, position: int) -> Answer:
+        """A picture although it looks like a title card."""
+        with self._lock:
+            return self._from_study(int(self._frames[position]), SIDE, QUALITY, cards=True)
+
+    def jpegs(self, positions: Sequence[int]) -> list[Answer]:
+        """The pictures at some positions, in this order."""
+        answers = [self._cache.get((self._reading.study, position)) for position in positions]
+        if self._study is not None and not self._study.random_access:
+            with self._lock:
+                return [
+                    self._jpeg(position) if answer is None else answer
+                    for position, answer in zip(positions, answers, strict=True)
+                ]
+        return [
+            self._jpeg(position) if answer is None else answer
+            for position, answer in zip(positions, answers, strict=True)
+        ]
+
+    def whole(self, position: int) -> Answer:
+        """The picture in full size, also where a pack holds a small one."""
+        if self._pack is None or self._study is None:
+            return self.jpegs([position])[0]
+        with self._lock:
+            return self._from_study(int(self._frames[position]), SIDE, QUALITY)
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until the study is there or is known not to be; for tests and benchmarks."""
+        return self._ready.wait(seconds)
+
+    def close(self) -> None:
+        """End background work and close files."""
+        if self._pack is not None:
+            self._pack.stop()
+        self._thread.join(10)
+        if self._pack is not None:
+            self._pack.close()
+        if self._study is not None:
+            self._study.close()
+
+    def _jpeg(self, position: int) -> Answer:
+        frame = int(self._frames[position])
+        answer: Answer | None = None
+        if self._pack is not None and self._study is not None:
+            row = int(np.searchsorted(self._study.numbers, frame))
+            jpeg = self._pack.read(row)
+            answer = None if jpeg is None else (Flag.SHOWN, jpeg)
+        if answer is None and self._study is not None:
+            answer = self._from_study(frame, SIDE, QUALITY)
+        if answer is None:
+            answer = self._from_saved(frame)
+            if answer[0] is Flag.ABSENT:
+                return answer  # the study may be there a second later
+        self._cache.put((self._reading.study, position), answer)
+        return answer
+
+    def _from_saved(self, frame: int) -> Answer:
+        if frame not in self._saved:
+            return Flag.ABSENT, b""
+        path = self._reading.folder / PICTURES / picture_name(frame)
+        if path.is_symlink():
+            return Flag.CHANGED, b""
+        try:
+            return Flag.SHOWN, read_picture(path)
+        except UnreadablePictureError:
+            return Flag.ABSENT, b""
+
+    def _from_study(self, frame: int, side: int, quality: int, *, cards: bool = False) -> Answer:
+        study = self._study
+        if study is None:
+            return self._from_saved(frame)
+        if study.random_access:
+            row = int(np.searchsorted(study.numbers, frame))
+            if os.path.islink(study.files(slice(row, row + 1))[0]):  # noqa: PTH114
+                return Flag.CHANGED, b""
+        try:
+            read = study.frame(frame)
+        except EnteronError:
+            return Flag.UNREADABLE, b""
+        if read.image is None:
+            return Flag.UNREADABLE, b""
+        known = None if self._content is None else self._content.digest_of(frame)
+        if known is not None and known != read.digest:
+            return Flag.CHANGED, b""
+        if not cards and self._is_card(read.image, int(np.searchsorted(study.numbers, frame))):
+            return Flag.WITHHELD, b""
+        return Flag.SHOWN, self._encode(read.image, side, quality)
+
+    def _is_card(self, image: "RGB", row: int) -> bool:
+        """Whether a frame looks like a title card; a dark one cannot be read, and is none."""
+        import cv2
+
+        view = self._view
+        if view is None or self._study is None:
+            return False
+        size = view.keep.shape[::-1]
+        small = np.asarray(cv2.resize(image, size, interpolation=cv2.INTER_AREA), np.uint8)
+        if (small.max(axis=2) > LIT).mean() < DARKEST:
+            return False
+        near_end = min(row, len(self._study) - 1 - row) < ENDS
+        return not view.shows(small) if near_end else view.is_plain(small)
+
+    def _encode(self, image: "RGB", side: int, quality: int) -> bytes:
+        import cv2
+        import simplejpeg
+
+        height, width = image.shape[:2]
+        if self._view is not None:
+            keep = self._keep_of(image, self._view)
+            image = np.asarray(cv2.bitwise_and(image, image, mask=keep), np.uint8)
+        scale = side / max(height, width)
+        if scale < 1:
+            size = (max(1, round(width * scale)), max(1, round(height * scale)))
+            image = np.asarray(cv2.resize(image, size, interpolation=cv2.INTER_AREA), np.uint8)
+        return simplejpeg.encode_jpeg(
+            np.ascontiguousarray(image), quality=quality, colorspace="RGB", colorsubsampling="420"
+        )
+
+    def _keep_of(self, image: "RGB", view: View) -> Keep:
+        """255 inside the field of view, in the size of the image."""
+        import cv2
+
+        shape = (image.shape[0], image.shape[1])
+        if shape not in self._keep:
+            small = np.where(view.keep, np.uint8(255), np.uint8(0))
+            smooth = cv2.resize(cv2.GaussianBlur(small, (5, 5), 0), shape[::-1])
+            self._keep[shape] = np.where(np.asarray(smooth) > 127, 255, 0).astype(np.uint8)
+        return self._keep[shape]
+
+    # ---- in the background
+
+    def _find(self) -> None:
+        try:
+            self._find_study()
+        except EnteronError as error:
+            self._stay("stored", f"Only the stored pictures are shown: {error}")
+        except Exception as error:
+            # Whatever a damaged study does, the reading's own pictures are still there.
+            self._stay(
+                "stored",
+                f"Only the stored pictures are shown ({type(error).__name__} in the study).",
+            )
+        finally:
+            self._ready.set()
+        pack = self._pack
+        if pack is not None and not pack.complete:
+            with suppress(EnteronError):
+                pack.make(self._packed_frames)
+
+    def _stay(self, kind: str, sentence: str) -> None:
+        self._kind, self._sentence = kind, sentence
+
+    def _find_study(self) -> None:
+        reading = self._reading
+        candidates = self._catalogue.candidates(reading.study)
+        if not candidates:
+            self._stay(
+                "stored",
+                "The study's own frames are not at hand: only the stored pictures are shown. "
+                "Start with --studies FOLDER to see all of them.",
+            )
+            return
+        problem = "no study of this id has the frames that were read."
+        for path in candidates:
+            try:
+                study = open_study(path, study_id=reading.study)
+                if np.isin(reading.scores.axis.frames, study.numbers).all():
+                    self._check(study)
+                    return
+            except EnteronError as error:
+                problem = str(error)
+        self._stay("stored", f"Only the stored pictures are shown: {problem}")
+
+    def _check(self, study: Study) -> None:
+        """Make sure that these are the files that were read, then measure the field of view."""
+        reading = self._reading
+        identity = reading.run.identity
+        stated = None if identity is None else identity.content
+        self._stay("checking", "The study's files are being compared with those that were read.")
+        record = self._record()
+        tokens = hashlib.sha256("".join(_tokens(study)).encode()).hexdigest()
+        content: StudyContent | None = None
+        if stated is not None and record.get("stamps") != tokens:
+            content = self._stored_content(stated)
+            if content is None:
+                files = study.files()
+                read = read_content(study.numbers, files, per_row=len(files) == len(study))
+                if read.hash != stated:
+                    raise EnteronError(
+                        "the frames found are not those that were read",
+                        "give the folder of the study that was read with --studies",
+                    )
+        view = _stored_view(record) if self._mask_text else None
+        if view is None and self._mask_text:
+            view = _measured_view(study)
+        self._content, self._view = content, view
+        if content is None:  # everything was compared, now or earlier
+            self._save_record(tokens if stated is not None else "", view)
+        if study.seek_distance > FAR:
+            self._pack = self._open_pack(study, stated)
+        self._cache.forget(reading.study)
+        self._study = study
+        told = "" if stated is not None else " Their content was not recorded when they were read."
+        self._stay("study", f"All frames of the study are shown.{told}")
+
+    def _stored_content(self, stated: str) -> StudyContent | None:
+        """Digests of every frame's file, from the embeddings beside the reading."""
+        with suppress(EnteronError, OSError):
+            embeddings = open_embeddings(self._reading.folder / EMBEDDINGS, check=False)
+            content = embeddings.content
+            if content is not None and content.per_row and content.hash == stated:
+                return content
+        return None
+
+    # What is remembered between runs lies in a folder of its own under ROOT.
+
+    @property
+    def _name(self) -> str:
+        identity = self._reading.run.identity
+        content = "" if identity is None else identity.content or ""
+        text = f"{self._reading.study}\n{content}\n{self._mask_text}"
+        return digest(text.encode()).hex()
+
+    @property
+    def _folder(self) -> Path:
+        return self._catalogue.root / CACHE_FOLDER
+
+    def _record(self) -> dict[str, object]:
+        path = self._folder / f"{self._name}.json"
+        with suppress(EnteronError):
+            if path.is_file() and not path.is_symlink():
+                record = read_json(path, limit=RECORD_LIMIT)
+                return record if isinstance(record, dict) else {}
+        return {}
+
+    def _save_record(self, tokens: str, view: View | None) -> None:
+        mask: dict[str, object] = {}
+        if view is not None:
+            height, width = view.keep.shape
+            masks = {"mask": view.keep, "border": view.border}
+            packed = {name: np.packbits(bits).tobytes().hex() for name, bits in masks.items()}
+            mask = {"height": height, "width": width, **packed}
+        with suppress(EnteronError):  # a read-only ROOT: compared again next time
+            make_folder(self._folder)
+            write_json(self._folder / f"{self._name}.json", {"stamps": tokens, **mask})
+
+    def _open_pack(self, study: Study, content: str | None) -> Pack:
+        make_folder(self._folder)
+        key = PackKey(
+            study=study.id,
+            content=content,
+            frames=len(study),
+            side=PACK_SIDE,
+            masked=self._mask_text,
+        )
+        return Pack(self._folder / f"{self._name}.pack", key)
+
+    def _packed_frames(self, start: int) -> Iterator[bytes | None]:
+        assert self._study is not None
+        for row, frame in enumerate(self._study.frames(start), start):
+            if frame.image is None or self._is_card(frame.image, row):
+                yield None  # which of both is told when it is asked for
+            else:
+                yield self._encode(frame.image, PACK_SIDE, PACK_QUALITY)
+
+
+def _tokens(study: Study) -> list[str]:
+    tokens = stamp_tokens(file_stamps(study.files()))
+    # A file that was written just now has no token that could be trusted: never equal.
+    return [token or os.urandom(8).hex() for token in tokens]
+
+
+def _measured_view(study: Study) -> View:
+    """The field of view of a study, in small."""
+    import cv2
+
+    rows = np.unique(np.linspace(0, len(study) - 1, SAMPLES).round().astype(int))
+    images: list[RGB] = []
+    for row in rows:
+        image = study.frame(int(study.numbers[row])).image
+        if image is not None:
+            scale = SAMPLE_SIDE / max(image.shape[:2])
+            size = (round(image.shape[1] * scale), round(image.shape[0] * scale))
+            small = cv2.resize(image, size, interpolation=cv2.INTER_AREA)
+            images.append(np.asarray(small, np.uint8))
+    shapes = [image.shape for image in images]
+    commonest = max(set(shapes), key=shapes.count, default=None)
+    view = measure_view([image for image in images if image.shape == commonest])
+    if view is None:
+        raise EnteronError(
+            "no frame of the study looks like the gut, so that it is not clear what to mask",
+            "start with --device-text to show the frames as they are",
+        )
+    return view
+
+
+def _stored_view(record: dict[str, object]) -> View | None:
+    try:
+        height, width = int(str(record["height"])), int(str(record["width"]))
+        masks = [
+            np.unpackbits(np.frombuffer(bytes.fromhex(str(record[name])), np.uint8))
+            for name in ("mask", "border")
+        ]
+        keep, border = (mask[: height * width].reshape(height, width) > 0 for mask in masks)
+        return View(keep, border)
+    except (KeyError, ValueError):
+        return None
