@@ -223,8 +223,7 @@ def test_maps_are_those_of_the_trunk():
 
 def test_studies_of_a_finding_are_left_out_apart():
     """Ulcers in two studies, erosions in five, normal frames in four more."""
-    rows: list[dict[str, int]] = [{"ulcer": 1}] * 2 + [{"erosion": 1}] * 5 + [NORMAL] * 4
-    table = labels(rows)  # pyright: ignore[reportArgumentType]
+    table = labels([{"ulcer": 1}] * 2 + [{"erosion": 1}] * 5 + [NORMAL] * 4)  # pyright: ignore[reportArgumentType]
     cells = np.zeros((11, len(FINDINGS), GRID * GRID), np.float32)
     study = np.arange(11)
     samples = PatchSamples(np.zeros((11, 1, GRID, GRID)), table, cells, study, np.arange(11))
@@ -265,10 +264,9 @@ def test_scales_are_a_logistic_regression_on_what_is_known():
     evidence = generator.normal(size=(400, len(FINDINGS))).astype(np.float32)
     is_ulcer = generator.random(400) < 1 / (1 + np.exp(-(2 * evidence[:, ULCER] - 1)))
     unknown = np.arange(400) % 4 == 0
-    rows = [
-        {} if u else {"ulcer": int(y), "polyp": 0} for y, u in zip(is_ulcer, unknown, strict=True)
-    ]
-    table = labels(rows)  # pyright: ignore[reportArgumentType]
+    table = labels(
+        [{} if u else {"ulcer": int(y), "polyp": 0} for y, u in zip(is_ulcer, unknown, strict=True)]
+    )
     cells = np.zeros((400, len(FINDINGS), GRID * GRID), np.float32)
     index = np.arange(400)
     samples = PatchSamples(np.zeros((400, 1, GRID, GRID)), table, cells, index, index)

@@ -323,7 +323,12 @@ def _event_rule(
     peaks, matches, study = peaks_and_matches(columns, lowest, low, shortest)
     alarm_weights = np.array([column.alarm_weight for column in columns])
     weights = np.where(matches, 1.0, alarm_weights[study])
-    intercept, slope = fit_logistic(np.array([log_odds(peak) for peak in peaks]), matches, weights)
+    intercept, slope = fit_logistic(
+        np.array([log_odds(peak) for peak in peaks]),
+        matches,
+        weights,
+        false_weight=float(alarm_weights.max(initial=1.0)),
+    )
     is_weighted = bool((alarm_weights != 1).any())
     return EventRule(
         threshold=threshold,

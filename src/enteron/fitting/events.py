@@ -198,17 +198,25 @@ def _total_alarms(
 
 
 def fit_logistic(
-    x: NDArray[np.floating], y: NDArray[np.bool_], weights: NDArray[np.floating] | None = None
+    x: NDArray[np.floating],
+    y: NDArray[np.bool_],
+    weights: NDArray[np.floating] | None = None,
+    *,
+    false_weight: float = 1.0,
 ) -> tuple[float, float]:
     """Intercept and slope of log-odds(y) = intercept + slope * x; `weights` of observations.
 
     Half an observation of each outcome is added at the mean of x (Jeffreys), so that a label seen
     in every study is not certain; the slope has a Gaussian prior around 0 and is not negative.
+    `false_weight` is the weight of an observation that is not true: where one stands for many, none
+    at all is weaker proof.
     """
     mean = float(np.mean(x)) if x.size else 0.0
     centred = np.concatenate([np.asarray(x, dtype=np.float64) - mean, [0.0, 0.0]])
     outcome = np.concatenate([np.asarray(y, dtype=np.float64), [0.0, 1.0]])
-    weight = np.concatenate([np.ones(len(x)) if weights is None else weights, [0.5, 0.5]])
+    weight = np.concatenate(
+        [np.ones(len(x)) if weights is None else weights, [0.5 * false_weight, 0.5]]
+    )
     design = np.column_stack([np.ones(centred.size), centred])
     ridge = np.diag([0.0, 1 / SLOPE_DEVIATION**2])
     beta = np.zeros(2)
