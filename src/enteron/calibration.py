@@ -16,6 +16,7 @@ from enteron.confidence import (
     EventReliability,
     Guarantee,
     IsotonicCalibrator,
+    Reference,
     VennAbersCalibrator,
 )
 from enteron.errors import ConfigError, shown
@@ -200,6 +201,7 @@ class Calibration(Options):
     pictures: dict[str, Calibrator] = Field(default_factory=dict)
     """By finding: probability that a picture of the list of suspicious frames shows it."""
     guarantee: Guarantee | None = None  # a promised recall, where one was asked for
+    reference: Reference | None = None  # what the fitted studies look like; None: before 0.3
 
     @property
     def training_studies(self) -> int:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from enteron.calibration import Calibration, FittedFor
-from enteron.confidence import Signatures, study_signature
+from enteron.confidence import Reference, Signatures, StudyStatistics, study_signature
 from enteron.datasets.dataset import DatasetStudy, LabelledFrames
 from enteron.datasets.galar import Entry
 from enteron.datasets.label_table import truth_events
@@ -30,6 +30,7 @@ from enteron.folders.model import (
     read_record,
     save_calibration,
 )
+from enteron.folders.statistics import measure_statistics
 from enteron.inference.accelerator import Accelerator
 from enteron.labels import LABELS
 from enteron.locks import locks_folder
@@ -108,7 +109,9 @@ def calibrate_model(
         lesion_recall=lesion_recall,
         devices=[entry.device for entry in entries.values()],
         signatures=None if lesion_recall is None else _signatures(entries, folder),
-    ).model_copy(update={"fitted_for": fitted_for})
+    ).model_copy(
+        update={"fitted_for": fitted_for, "reference": _reference(entries, studies, folder)}
+    )
     save_fitted(calibration, priors, model)
     labels = FrameLabels.concatenate([study.labels for study in studies])
     unknown = len(labels) - labels.known_counts
@@ -212,6 +215,20 @@ def _signatures(entries: Mapping[str, DatasetStudy], features: Path) -> Signatur
     return Signatures(
         encoder=stores[0].key.backbone, points=tuple(tuple(point.tolist()) for point in points)
     )
+
+
+def _reference(
+    entries: Mapping[str, DatasetStudy], studies: Sequence[LabelledStudy], features: Path
+) -> Reference:
+    """What the fitted studies look like, sorted so that their order tells nothing."""
+    from enteron.inference.store import SUFFIX, open_embeddings
+
+    statistics: list[StudyStatistics] = []
+    for (key, entry), labelled in zip(entries.items(), studies, strict=True):
+        store = open_embeddings(features / f"{key}{SUFFIX}", check=False)
+        with entry.open() as study:
+            statistics.append(measure_statistics(study, labelled.scores, store))
+    return Reference(studies=tuple(sorted(statistics, key=lambda study: study.signature)))
 
 
 def _labelled_study(entry: DatasetStudy, scores: Scores, labelled: LabelledFrames) -> LabelledStudy:
