@@ -97,6 +97,9 @@ def run(
         ),
     ] = False,
     ray: RayOption = None,
+    split_above: Annotated[
+        int, typer.Option(help="With --ray: longer studies (frames) are shared by workers.", min=1)
+    ] = 20_000,
     preset: PresetOption = Preset.TRANSIT,
     config: DecoderConfigOption = None,
     tta: TtaOption = True,
@@ -125,6 +128,7 @@ def run(
         retry=retry,
         replace=replace,
         ray=ray,
+        split_above=split_above,
         keep_names=keep_names,
         keep_embeddings=not drop_embeddings,
         reserve_mib=reserve,

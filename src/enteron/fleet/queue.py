@@ -93,6 +93,11 @@ class Queue:
         """Whether nothing is waiting or being read."""
         return not (self._pending or self._later or self._running)
 
+    def holds(self, key: str) -> bool:
+        """Whether a study is waiting or being read."""
+        waiting = (*self._pending, *(task for _, task in self._later))
+        return key in self._running or any(task.key == key for task in waiting)
+
     def add(self, tasks: Sequence[Task]) -> int:
         """Queue the studies that are not quarantined; how many."""
         added = 0

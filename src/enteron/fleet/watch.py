@@ -75,7 +75,9 @@ class Inbox:
     keep_names: bool = False
     clock: Callable[[], float] = time.monotonic
     on_problem: Callable[[str], None] = field(default=lambda sentence: None)
+    is_queued: Callable[[str], bool] = field(default=lambda key: False)
     _arrivals: dict[str, _Arrival] = field(default_factory=dict)
+    _handed: dict[str, str] = field(default_factory=dict)  # stamps of studies when handed out
     _told: str = ""
 
     def look(self) -> list[Task]:
@@ -102,8 +104,11 @@ class Inbox:
             if arrival is None or arrival.stamp != stamp:
                 arrival = self._arrivals[task.key] = _Arrival(task, stamp, now)
                 arrival.queued = read_mark(Path(task.path)) == stamp
-            if not arrival.queued and self._is_whole(arrival, now):
+            if arrival.queued or self.is_queued(task.key):  # it may change while it is read
+                continue
+            if self._is_whole(arrival, now):
                 arrival.queued = True
+                self._handed[task.key] = stamp
                 whole.append(task)
         for key in self._arrivals.keys() - present:
             del self._arrivals[key]
@@ -122,14 +127,16 @@ class Inbox:
         return sum(not arrival.queued for arrival in self._arrivals.values())
 
     def dismiss(self, task: Task, study: str | None) -> None:
-        """Move a study that was read away, or mark it."""
+        """Move a study that was read away, or mark it; not if it has changed meanwhile."""
         path = Path(task.path)
-        arrival = self._arrivals.get(task.key)
+        stamp = self._handed.pop(task.key, None)
         try:
+            if stamp is None or study_stamp(path) != stamp:
+                return  # the next look sees it as a new arrival
             if self.options.done is not None:
                 move_study(path, self.options.done)
-            elif arrival is not None:
-                write_mark(path, arrival.stamp, study)
+            else:
+                write_mark(path, stamp, study)
         except (EnteronError, OSError) as error:
             reason = error.problem if isinstance(error, EnteronError) else error.strerror
             self.on_problem(f"{path.name} was read and stays in the inbox ({reason})")
@@ -225,6 +232,7 @@ def watch_inbox(
         progress,
         on_outcome=taken,
     )
+    arrivals.is_queued = queue.holds
     how = f"with '{watch.marker}'" if watch.marker else f"unchanged for {watch.settle:g} s"
     progress.message(f"Watching '{folder.name}' for studies {how}; {backend.description}.")
     try:

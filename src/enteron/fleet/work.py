@@ -154,6 +154,15 @@ def is_of_study(folder: Path, record: RunRecord, study: Study, neutral: bool) ->
 # ---- reading one study
 
 
+def open_task(task: Task, study_id: str | None = None) -> Study:
+    """Open the study of a task."""
+    path = Path(task.path)
+    if study_id is None:
+        study_id = default_id(path, keep_name=task.keep_name)
+    frame_list = None if task.frame_list is None else Path(task.frame_list)
+    return FoundStudy(path, study_id, frame_list).open()
+
+
 class StudyWorker:
     """Reads one study after the other; the model is loaded when the first one needs it."""
 
@@ -214,10 +223,8 @@ class StudyWorker:
             )
         study_id: str | None = None
         try:
-            path = Path(task.path)
-            study_id = default_id(path, keep_name=task.keep_name)
-            frame_list = None if task.frame_list is None else Path(task.frame_list)
-            with FoundStudy(path, study_id, frame_list).open() as study:
+            study_id = default_id(Path(task.path), keep_name=task.keep_name)
+            with open_task(task, study_id) as study:
                 outcome = self._read(task, study, study_id, progress, prepare)
         except FolderInUseError:
             raise
