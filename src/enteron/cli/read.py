@@ -84,7 +84,8 @@ def read(
     """Read a study: regions, landmarks and findings in time, with a page to look at.
 
     Writes scores.parquet, events.json, events.csv, suspicious.json, submission.json, files for
-    Label Studio, report.html and run.json. A killed run resumes when it is started again.
+    Label Studio, report.html and run.json; of several studies also submission.json, studies.csv
+    and index.html. A killed run resumes when it is started again.
     Example: [bold]enteron read study.mp4 --model model[/bold]
     """
     from enteron.cli.console import RichProgress, print_ignored
@@ -150,6 +151,8 @@ def _read_several(
     """Read every study; those that cannot be read are told at once and again at the end."""
     from enteron.cli.console import plain
     from enteron.files import make_folder
+    from enteron.fleet.catalogue import refresh_catalogue
+    from enteron.fleet.page import write_fleet_page
     from enteron.folders.reading import Reading
     from enteron.locks import folder_lock
     from enteron.reading import read_each, write_joint_submission
@@ -165,6 +168,8 @@ def _read_several(
             else:
                 failures.append(f"{study.name}: {result}")
                 typer.echo(f"enteron: {plain(failures[-1])}", err=True)
+        if readings:
+            write_fleet_page(folder, refresh_catalogue(folder, store=False))
         if not failures:
             write_joint_submission(readings, folder)
             show_studies(readings, folder)
@@ -260,7 +265,7 @@ def show_studies(readings: "Sequence[Reading]", folder: Path) -> None:
     print_studies([reading_row(reading) for reading in readings])
     typer.echo(
         f"{plain(str(folder / SUBMISSION))} holds all {len(readings)} studies; the table is in "
-        f"{STUDIES_TABLE} beside it."
+        f"{STUDIES_TABLE} beside it. Open {plain(str(folder / 'index.html'))} in a browser."
     )
 
 

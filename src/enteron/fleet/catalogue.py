@@ -223,7 +223,7 @@ class Catalogue:
         return dict(counted.iter_rows())
 
 
-def refresh_catalogue(out: Path) -> Catalogue:
+def refresh_catalogue(out: Path, *, store: bool = True) -> Catalogue:
     """Bring the catalogue up to date with the reading folders, and store it.
 
     Where another process is storing it, or where the folder cannot be written to, the answer is
@@ -239,7 +239,7 @@ def refresh_catalogue(out: Path) -> Catalogue:
         )
     studies, events = _stored(out)
     catalogue, changed = _updated(out, stamps, studies, events)
-    if changed:
+    if changed and store:
         with suppress(EnteronError), _writing(out):
             studies.write(catalogue.studies, changed)
             events.write(catalogue.events, changed)

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 RANGE_CHUNKS: Final = 8  # of 64 frames: 2 MiB of features
 _WINDOW: Final = 4  # ranges on the board for each worker of the cluster
 _FREE_LOSSES: Final = 3  # a worker may be lost so often before the study is blamed
+_START_SECONDS: Final = 180  # that a node of a loaded machine may take to start
 _TIMEOUT: Final = 60.0  # seconds to find a cluster
 
 TOKEN_REMEDY: Final = (
@@ -375,6 +376,7 @@ def connect(address: str) -> Any:
     # No statistics leave the machine, and no accelerator variables are changed.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    os.environ.setdefault("RAY_raylet_start_wait_time_s", str(_START_SECONDS))
     if address == "local":
         _require_token()
     try:
@@ -392,9 +394,14 @@ def connect(address: str) -> Any:
             _quiet_connection(ray, address, settings)
     except ray.exceptions.AuthenticationError as error:
         raise EnteronError("the Ray cluster asks for a token", TOKEN_REMEDY) from error
-    except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+    except Exception as error:  # Ray raises plain ones, too
         if "token" in str(error).lower():
             raise EnteronError("the Ray cluster asks for a token", TOKEN_REMEDY) from error
+        if address == "local":
+            raise EnteronError(
+                f"Ray did not start on this machine ({type(error).__name__})",
+                "try again when it is less busy, or leave out --ray",
+            ) from error
         raise EnteronError(
             f"there is no Ray cluster at '{address}' ({type(error).__name__})",
             "start one with `ray start --head`, or give --ray local",
