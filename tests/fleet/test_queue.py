@@ -10,9 +10,10 @@ from enteron.fleet.discovery import find_tasks, study_stamp, task_key
 from enteron.fleet.ledger import Ledger, without_names
 from enteron.fleet.queue import MIB, Queue, QueueOptions
 from enteron.fleet.work import Assignment, ExpectedReading, Outcome, failure_sentence, is_full_disk
-from enteron.folders.reading import RunRecord
+from enteron.folders.identity import ReadingIdentity
+from enteron.folders.reading import RunRecord, RuntimeFacts
 from enteron.locks import folder_lock
-from enteron.reading import Reader, ReadOptions
+from enteron.reading import Reader, ReadOptions, read_settings
 from tests.fleet.making import InlineBackend, break_studies, make_model
 from tests.making import write_frames
 
@@ -141,7 +142,7 @@ def test_a_full_disk_pauses_the_queue_and_it_goes_on(tmp_path, out, model, reade
             return Outcome(key=task.key, status="full")
         return None
 
-    queue, backend, listener = make_queue(
+    queue, _, listener = make_queue(
         tmp_path / "root",
         out,
         model,
@@ -275,13 +276,15 @@ def test_an_unfinished_or_incomplete_reading_is_read_again(tmp_path, out, model,
         ("exact", "onnx", False), ("auto", "onnx-int8", True), ("onnx", "onnx", True),
     ],
 )  # fmt: skip
-def test_the_runtime_must_fit(model, reader, tmp_path, asked, made, fits):
-    write_frames(tmp_path / "3", range(4))
-    record = reader.read(tmp_path / "3", tmp_path / "reading").run
-    assert record.runtime is not None
-    runtime = record.runtime.model_copy(update={"name": made})
+def test_the_runtime_must_fit(model, asked, made, fits):
     expected = ExpectedReading.of(model, ReadOptions(runtime=asked))
-    assert expected.matches(record.model_copy(update={"runtime": runtime})) is fits
+    record = RunRecord(
+        identity=ReadingIdentity(study="3", model=expected.model, decoding=expected.decoding),
+        settings=read_settings(expected.options),
+        runtime=RuntimeFacts(name=made),
+    )
+    assert expected.matches(record) is fits
+    assert not expected.matches(record.model_copy(update={"settings": {}}))
 
 
 # ---- names, keys, sentences
@@ -332,13 +335,9 @@ def test_sentences_lose_names_of_patients(tmp_path):
 
 def test_full_disks_are_found_behind_other_errors():
     def wrapped(number):
-        try:
-            try:
-                raise OSError(number, "no")
-            except OSError as error:
-                raise EnteronError("a file could not be written", "free space") from error
-        except EnteronError as error:
-            return error
+        error = EnteronError("a file could not be written", "free space")
+        error.__cause__ = OSError(number, "no")
+        return error
 
     assert is_full_disk(wrapped(errno.ENOSPC))
     assert is_full_disk(wrapped(errno.EDQUOT))

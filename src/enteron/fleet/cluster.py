@@ -378,6 +378,7 @@ def connect(address: str) -> Any:
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     os.environ.setdefault("RAY_raylet_start_wait_time_s", str(_START_SECONDS))
     if address == "local":
+        os.environ.setdefault("RAY_worker_niceness", "0")  # as polite as processes are
         _require_token()
     try:
         import ray
