@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from enteron.fleet.discovery import Task
+from enteron.fleet.task import Task
 from enteron.fleet.work import Assignment, Outcome, StudyWorker
 from enteron.folders.model import save_model
 from enteron.model.network import start_network

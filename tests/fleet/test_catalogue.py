@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from enteron.errors import EnteronError
-from enteron.fleet import catalogue as catalogue_module
+from enteron.fleet import rows as rows_module
 from enteron.fleet.catalogue import (
     CATALOGUE,
     CATALOGUE_EVENTS,
@@ -15,11 +15,11 @@ from enteron.fleet.catalogue import (
     refresh_catalogue,
     study_schema,
 )
-from enteron.fleet.discovery import Task
 from enteron.fleet.figures import fleet_figures, histogram
 from enteron.fleet.ledger import Ledger
 from enteron.fleet.page import write_fleet_page
 from enteron.fleet.tables import PartitionedTable, part_of, run_sql
+from enteron.fleet.task import Task
 from enteron.labels import LABELS
 from tests.browser import Browser, chromium
 from tests.folders.making import write_plain_reading
@@ -101,9 +101,9 @@ def test_a_recording_that_ends_early_is_not_complete(tmp_path):
 def test_it_is_kept_current_and_only_changed_readings_are_read(out, monkeypatch):
     refresh_catalogue(out)
     read = []
-    rows = catalogue_module.study_rows
+    rows = rows_module.study_rows
     monkeypatch.setattr(
-        catalogue_module,
+        rows_module,
         "study_rows",
         lambda folder, stamp: (read.append(folder.name), rows(folder, stamp))[1],
     )

@@ -6,9 +6,10 @@ import json
 import pytest
 
 from enteron.errors import EnteronError
-from enteron.fleet.discovery import find_tasks, study_stamp, task_key
+from enteron.fleet.discovery import find_tasks, task_key
 from enteron.fleet.ledger import Ledger, without_names
 from enteron.fleet.queue import MIB, Queue, QueueOptions
+from enteron.fleet.task import study_stamp
 from enteron.fleet.work import Assignment, ExpectedReading, Outcome, failure_sentence, is_full_disk
 from enteron.folders.identity import ReadingIdentity
 from enteron.folders.reading import RunRecord, RuntimeFacts

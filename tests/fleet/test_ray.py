@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from enteron.fleet import cluster
-from enteron.fleet.cluster import RANGE_CHUNKS, Board, pack_chunks, unpack_chunks
+from enteron.fleet.cluster import RANGE_CHUNKS, Board, pack_chunks, range_chunks, unpack_chunks
 from enteron.inference.embed import EmbedOptions, StudyEmbedding
 from enteron.reading import Reader, ReadOptions
 from enteron.study import open_study
@@ -65,6 +65,13 @@ def test_a_study_embedded_in_ranges_has_the_same_bytes(tmp_path, kind, redundanc
     assert set(result.record.problems) == ({20} if kind == "folder" else set())
 
 
+def test_ranges_are_long_for_long_studies_only():
+    assert range_chunks(3, 2) == 1
+    assert range_chunks(32, 2) == 4
+    assert range_chunks(1000, 40) == 6
+    assert range_chunks(1000, 2) == RANGE_CHUNKS
+
+
 def test_the_board_hands_out_every_range_once():
     board = Board()
     board.post("a", "task", "onnx", [(0, 8), (8, 16)])
@@ -108,12 +115,12 @@ def test_a_local_cluster_gives_the_same_bytes(tmp_path, model, enteron):
     """Two studies and a broken one; the larger study is shared by the workers."""
     root = tmp_path / "root"
     write_frames(root / "3", range(10))
-    write_frames(root / "500", range(64 * RANGE_CHUNKS + 100))
+    write_frames(root / "500", range(200))
     expected = read_alone(root, tmp_path / "alone", model)
     (root / "Doe.mp4").write_bytes(b"no video")
     done = enteron(
         "fleet", "run", "root", "--out", "out", "--model", model, "--ray", "local",
-        "--split-above", "300", "--reserve", "0", code=1, timeout=280,
+        "--split-above", "100", "--reserve", "0", code=1, timeout=280,
     )  # fmt: skip
     assert "2 read, 1 quarantined" in done.stdout, done.stdout + done.stderr
     assert reading_bytes(tmp_path / "out") == expected
@@ -134,13 +141,13 @@ def test_a_killed_node_changes_nothing(tmp_path, model):
     """12 studies on a head and two worker nodes, one of which is killed in the middle."""
     root = tmp_path / "root"
     for number in range(1, 12):
-        write_frames(root / str(number), range(number, number + 150))
-    write_frames(root / "500", range(64 * RANGE_CHUNKS * 2 + 100))
+        write_frames(root / str(number), range(number, number + 70))
+    write_frames(root / "500", range(400))
     expected = read_alone(root, tmp_path / "alone", model)
     done = subprocess.run(
         [
             sys.executable, "-m", "tests.fleet.ray_nodes", root, tmp_path / "out", model,
-            "--kill", "--split-above", "600",
+            "--kill", "--split-above", "200",
         ],
         cwd=ROOT,
         capture_output=True,

@@ -205,6 +205,7 @@ def _show_result(result: "FleetResult", out: Path) -> None:
     }
     parts = [f"{counts[status]:,} {word}" for status, word in words.items() if counts.get(status)]
     typer.echo(f"{quantity(len(result.tasks), 'study', 'studies')}: {', '.join(parts)}.")
+    typer.echo(f"Encoded {quantity(result.encoded, 'frame')} in this run.")
     for failure in result.quarantined:
         task = result.tasks.get(failure.key)
         name = failure.label if task is None else task.name

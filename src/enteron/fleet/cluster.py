@@ -24,7 +24,7 @@ import numpy as np
 
 from enteron.errors import EnteronError, ModelError, quantity
 from enteron.files import write_bytes
-from enteron.fleet.discovery import Task
+from enteron.fleet.task import Task
 from enteron.fleet.work import Assignment, Outcome, StudyWorker, open_task
 from enteron.inference.store import Chunk
 from enteron.study import Study
@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from enteron.inference.embed import EmbeddedChunk, StudyEmbedding
     from enteron.reading import Reader
 
-RANGE_CHUNKS: Final = 8  # of 64 frames: 2 MiB of features
+RANGE_CHUNKS: Final = 8  # at most; of 64 frames: 2 MiB of features
+_RANGES_PER_WORKER: Final = 4  # at least, where the study has so many chunks
 _WINDOW: Final = 4  # ranges on the board for each worker of the cluster
 _FREE_LOSSES: Final = 3  # a worker may be lost so often before the study is blamed
 _START_SECONDS: Final = 180  # that a node of a loaded machine may take to start
@@ -127,7 +128,7 @@ class StudyActor:
         import ray
 
         board, key = self._board, task.key
-        size = embedding.chunk * RANGE_CHUNKS
+        size = embedding.chunk * range_chunks(frames // embedding.chunk, self._workers)
         ranges = [(first, min(first + size, frames)) for first in range(start, frames, size)]
         window = _WINDOW * max(2, self._workers)
         posted = min(window, len(ranges))
@@ -203,6 +204,11 @@ class StudyActor:
         )
         self._shared = (key, study, embedding)
         return embedding
+
+
+def range_chunks(chunks: int, workers: int) -> int:
+    """Chunks of a range: so few that all workers get some, so many that they hardly wait."""
+    return min(RANGE_CHUNKS, max(1, chunks // (_RANGES_PER_WORKER * max(1, workers))))
 
 
 def pack_chunks(chunks: "list[EmbeddedChunk]") -> tuple[np.ndarray, list[str]]:

@@ -7,40 +7,20 @@ about a patient; the id of a study is known only after its files were opened.
 import hashlib
 import os
 import secrets
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from enteron.datasets.galar import search_root
 from enteron.errors import StudyError
 from enteron.files import make_folder, read_text, write_text
+from enteron.fleet import FLEET
+from enteron.fleet.task import Task
 from enteron.ids import natural_key
-from enteron.options import Options
 from enteron.study.ignored import Ignored
 from enteron.study.naming import own_name
 
-FLEET = "fleet"
-"""The folder of the fleet's own files, beside the readings."""
-
 _SALT = "salt"
 _KEY_DIGITS = 16
-
-
-class Task(Options):
-    """A study that is to be read, as a worker gets it."""
-
-    key: str
-    path: str
-    """Of the folder of frames or of the video, where the worker is."""
-    frame_list: str | None = None
-    """The challenge's CSV of the frames that it asks for."""
-    keep_name: bool = False
-    """Whether the name of the folder or file is the study's id."""
-
-    @property
-    def name(self) -> str:
-        """The name of its folder or file: for the terminal, never for a file."""
-        return Path(self.path).name
 
 
 @dataclass(frozen=True)
@@ -122,35 +102,3 @@ def fleet_salt(out: Path) -> str:
 def _is_inside(path: Path, out: Path) -> bool:
     """Whether a study lies in the folder of readings, as saved pictures do."""
     return path.resolve().is_relative_to(out.resolve())
-
-
-# ---- whether somebody still writes to a study
-
-
-def study_files(path: Path) -> Iterator[os.DirEntry[str]]:
-    """All files of a study, at any depth."""
-    with os.scandir(path) as entries:
-        for entry in entries:
-            if entry.is_dir(follow_symlinks=False):
-                yield from study_files(Path(entry.path))
-            else:
-                yield entry
-
-
-def study_stamp(path: Path) -> str:
-    """A hash of the sizes and times of all files of a study: another one after any write."""
-    digest = hashlib.sha256()
-    if not path.is_dir():
-        status = path.stat()
-        digest.update(f"{status.st_size} {status.st_mtime_ns}".encode())
-        return digest.hexdigest()
-    lines = []
-    for entry in study_files(path):
-        try:
-            status = entry.stat()
-        except FileNotFoundError:  # renamed or deleted just now: the next look differs
-            continue
-        lines.append(f"{entry.path}\0{status.st_size} {status.st_mtime_ns}")
-    for line in sorted(lines):
-        digest.update(line.encode(errors="surrogateescape") + b"\n")
-    return digest.hexdigest()

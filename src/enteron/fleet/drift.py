@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from enteron.confidence import Reference, StudyStatistics
 from enteron.errors import EnteronError
 from enteron.files import JSON_LIMIT, make_folder, read_text, write_text
+from enteron.fleet import FLEET
 from enteron.fleet.catalogue import COLUMN_NAMES
-from enteron.fleet.discovery import FLEET
 from enteron.folders.model import CALIBRATION, load_calibration
 from enteron.options import parse_json_options
 

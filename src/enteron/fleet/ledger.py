@@ -15,7 +15,8 @@ from pydantic import Field
 
 from enteron.errors import ConfigError, EnteronError
 from enteron.files import RECORD_LIMIT, make_folder, read_text, write_text
-from enteron.fleet.discovery import FLEET, Task, study_stamp
+from enteron.fleet import FLEET
+from enteron.fleet.task import Task, study_stamp
 from enteron.locks import file_lock
 from enteron.options import Options, parse_json_options
 

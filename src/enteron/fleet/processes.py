@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, Protocol
 
 from enteron.errors import EnteronError, ModelError, StudyError, quantity
-from enteron.fleet.discovery import Task
+from enteron.fleet.task import Task
 from enteron.fleet.work import Assignment, Outcome
 from enteron.progress import Advance
 

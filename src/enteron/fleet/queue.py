@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from enteron.fleet.discovery import Task
 from enteron.fleet.ledger import Failure, Ledger, is_changed
 from enteron.fleet.processes import Backend
+from enteron.fleet.task import Task
 from enteron.fleet.work import Assignment, Outcome
 from enteron.locks import FolderInUseError
 from enteron.options import Options

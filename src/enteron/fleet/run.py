@@ -6,10 +6,11 @@ from pathlib import Path
 from enteron.errors import EnteronError
 from enteron.files import make_folder
 from enteron.fleet.catalogue import CatalogueKeeper
-from enteron.fleet.discovery import Task, find_tasks
+from enteron.fleet.discovery import find_tasks
 from enteron.fleet.drift import store_reference
 from enteron.fleet.processes import Backend, WorkerProcesses, plan_workers
 from enteron.fleet.queue import FleetResult, Queue, QueueOptions
+from enteron.fleet.task import Task
 from enteron.fleet.work import Assignment, ExpectedReading, Outcome
 from enteron.options import Options
 from enteron.progress import Advance, Progress, SilentProgress

@@ -22,10 +22,11 @@ from pydantic import Field
 from enteron.errors import EnteronError, StudyError
 from enteron.files import make_folder, read_text, write_text
 from enteron.fleet.catalogue import CatalogueKeeper
-from enteron.fleet.discovery import Task, find_tasks, study_stamp
+from enteron.fleet.discovery import find_tasks
 from enteron.fleet.drift import store_reference
 from enteron.fleet.queue import Queue, QueueOptions
 from enteron.fleet.run import FleetOptions, OnOutcome, make_backend
+from enteron.fleet.task import Task, study_stamp
 from enteron.fleet.work import ExpectedReading, Outcome
 from enteron.options import Options
 from enteron.progress import Progress, SilentProgress

@@ -12,8 +12,8 @@ from enteron.calibration import Calibration
 from enteron.decoding import preset
 from enteron.errors import EnteronError, ModelError, StudyError
 from enteron.files import make_subfolder
-from enteron.fleet.discovery import Task
 from enteron.fleet.ledger import Ledger
+from enteron.fleet.task import Task
 from enteron.folders.identity import decoding_hash
 from enteron.folders.model import (
     CALIBRATION,

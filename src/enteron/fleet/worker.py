@@ -15,7 +15,7 @@ import sys
 from typing import IO, Any
 
 from enteron.errors import EnteronError
-from enteron.fleet.discovery import Task
+from enteron.fleet.task import Task
 from enteron.fleet.work import Assignment, StudyWorker
 
 _PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
