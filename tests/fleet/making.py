@@ -11,6 +11,8 @@ from enteron.fleet.work import Assignment, Outcome, StudyWorker
 from enteron.folders.model import save_model
 from enteron.model.network import start_network
 from enteron.model.options import ModelOptions
+from enteron.reading import Reader, ReadOptions
+from tests.inference.stub import StubEncoder
 from tests.making import write_frames, write_video
 
 # Files that do not depend on the time a run took.
@@ -23,6 +25,19 @@ SAME = (
 def make_model(folder: Path) -> Path:
     save_model(folder, start_network(ModelOptions(backbone="vit-tiny")))
     return folder
+
+
+class CheapEncoder(StubEncoder):
+    """Costs nothing, and passes for the exact runtime."""
+
+    runtime = "torch"
+
+
+def cheap_reader(model: Path, options: ReadOptions | None = None) -> Reader:
+    """A reader whose encoder costs nothing."""
+    reader = Reader(model, options)
+    reader._encoders["torch"] = CheapEncoder()
+    return reader
 
 
 def break_studies(root: Path) -> list[str]:
@@ -58,6 +73,7 @@ class InlineBackend:
     """Reads studies in this process; `interfere` may answer in place of the worker."""
 
     description = "this process"
+    peak_memory = 0
 
     def __init__(
         self,

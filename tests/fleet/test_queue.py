@@ -14,8 +14,8 @@ from enteron.fleet.work import Assignment, ExpectedReading, Outcome, failure_sen
 from enteron.folders.identity import ReadingIdentity
 from enteron.folders.reading import RunRecord, RuntimeFacts
 from enteron.locks import folder_lock
-from enteron.reading import Reader, ReadOptions, read_settings
-from tests.fleet.making import InlineBackend, break_studies, make_model
+from enteron.reading import ReadOptions, read_settings
+from tests.fleet.making import InlineBackend, break_studies, cheap_reader, make_model
 from tests.making import write_frames
 
 
@@ -26,7 +26,7 @@ def model(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def reader(model):
-    return Reader(model)
+    return cheap_reader(model)
 
 
 @pytest.fixture
@@ -201,7 +201,7 @@ def test_another_model_or_other_options_are_noticed_and_replaced_only_if_asked(
 
     def load(model, options):
         loaded.append(options.preset)
-        return Reader(model, options)
+        return cheap_reader(model, options)
 
     outcome = InlineBackend(assignment, load).worker.work(tasks[0])
     assert outcome.status == "other"

@@ -16,7 +16,7 @@ from enteron.fleet.run import FleetOptions
 from enteron.fleet.watch import Inbox, WatchOptions, read_mark, watch_inbox
 from enteron.fleet.work import Assignment
 from enteron.reading import Reader, ReadOptions
-from tests.fleet.making import InlineBackend, make_model, reading_bytes
+from tests.fleet.making import InlineBackend, cheap_reader, make_model, reading_bytes
 from tests.making import write_frames, write_video
 
 
@@ -152,7 +152,7 @@ def watch_here(tmp_path, model, monkeypatch, **options):
 
     def backend(out, model, read_options, fleet, tasks):
         assignment = Assignment(model=str(model), options=read_options, out=str(out))
-        return InlineBackend(assignment, Reader), assignment
+        return InlineBackend(assignment, cheap_reader), assignment
 
     monkeypatch.setattr(watch_module, "make_backend", backend)
     watch_inbox(
@@ -227,7 +227,7 @@ def wait_until(condition, seconds=240):
 
 @pytest.mark.slow
 def test_a_kill_in_the_middle_of_a_reading_loses_nothing(tmp_path, model):
-    write_frames(tmp_path / "inbox" / "3", range(1500))
+    write_frames(tmp_path / "inbox" / "3", range(400))
     journal = tmp_path / "out" / "3" / "embeddings.npy.journal"
     process = start_watch(tmp_path, model)
     wait_until(lambda: journal.exists() and journal.read_bytes().count(b"\n") > 3)
@@ -260,8 +260,8 @@ def test_a_real_full_disk_pauses_and_goes_on(tmp_path, model):
     process = None
     try:
         filler = out / "filler"
-        filler.write_bytes(bytes((24 << 20) - (2 << 20)))
-        write_frames(tmp_path / "inbox" / "3", range(1200))  # 4.7 MiB of embeddings
+        filler.write_bytes(bytes((24 << 20) - (3 << 19)))
+        write_frames(tmp_path / "inbox" / "3", range(640))  # 2.6 MiB of embeddings
         process = start_watch(tmp_path, model, "--reserve", "1")
         os.set_blocking(process.stdout.fileno(), False)  # pyright: ignore
         said = ""

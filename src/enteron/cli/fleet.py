@@ -205,7 +205,9 @@ def _show_result(result: "FleetResult", out: Path) -> None:
     }
     parts = [f"{counts[status]:,} {word}" for status, word in words.items() if counts.get(status)]
     typer.echo(f"{quantity(len(result.tasks), 'study', 'studies')}: {', '.join(parts)}.")
-    typer.echo(f"Encoded {quantity(result.encoded, 'frame')} in this run.")
+    most = result.peak_memory >> 20
+    memory = f"; a worker took at most {most:,} MiB of memory" if most else ""
+    typer.echo(f"Encoded {quantity(result.encoded, 'frame')} in this run{memory}.")
     for failure in result.quarantined:
         task = result.tasks.get(failure.key)
         name = failure.label if task is None else task.name

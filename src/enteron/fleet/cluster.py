@@ -259,6 +259,8 @@ class RayCluster:
         if not self._actors:
             raise EnteronError("the Ray cluster has no CPU", "add a node, or leave out --ray")
 
+    peak_memory = 0  # Ray watches the memory of its workers itself
+
     @property
     def description(self) -> str:
         """As the first line of a run tells it."""

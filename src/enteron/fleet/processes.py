@@ -44,6 +44,11 @@ class Backend(Protocol):
         ...
 
     @property
+    def peak_memory(self) -> int:
+        """Bytes that any worker held at most; 0 where that is not known."""
+        ...
+
+    @property
     def description(self) -> str:
         """For the first line of a run: '2 workers with 1 thread each'."""
         ...

@@ -42,6 +42,7 @@ class FleetResult:
     tasks: dict[str, Task] = field(default_factory=dict)
     pauses: int = 0  # for want of disk space
     encoded: int = 0  # frames
+    peak_memory: int = 0  # bytes that a worker held at most; 0: not known
 
     @property
     def counts(self) -> dict[str, int]:

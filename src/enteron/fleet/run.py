@@ -91,6 +91,7 @@ def run_fleet(
                 f"{backend.description}."
             )
             result = queue.run()
+            result.peak_memory = backend.peak_memory
         finally:
             backend.close()
             keeper.refresh()
