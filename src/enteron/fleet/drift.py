@@ -220,7 +220,7 @@ def drift_report(studies: "pl.DataFrame", reference: Reference | None) -> DriftR
     if reference is None or len(reference.studies) < LEAST_STUDIES:
         return DriftReport(
             note="The model's calibration does not say what its studies look like, or has too few "
-            "of them: calibrate it again with `enteron calibrate` on at least "
+            "of them: calibrate it again (enteron calibrate) on at least "
             f"{LEAST_STUDIES} studies."
         )
     encoder = reference.studies[0].encoder

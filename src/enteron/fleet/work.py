@@ -10,6 +10,7 @@ from typing import Literal
 
 from enteron.calibration import Calibration
 from enteron.decoding import preset
+from enteron.decoding.options import require_fitted
 from enteron.errors import EnteronError, ModelError, StudyError
 from enteron.files import make_subfolder
 from enteron.fleet.ledger import Ledger
@@ -93,6 +94,7 @@ class ExpectedReading:
         calibrated = (model / CALIBRATION).exists()
         calibration = load_calibration(model) if calibrated else Calibration()
         decoding = options.decoding or preset(options.preset)
+        require_fitted(decoding, calibration)  # before any study is opened
         return cls(
             model=record.weights_hash,
             calibration=calibration_hash(model) if calibrated else None,

@@ -58,7 +58,7 @@
       const swatch = document.createElement("i");
       swatch.className = "swatch";
       chip.append(swatch, `${data.labels[label]} ${confidence.toFixed(2)} (${events}) `);
-      box.append(chip);
+      box.append(chip, " ");  // where a line may break
     }
     return box;
   };
