@@ -78,9 +78,9 @@ RayOption = Annotated[
 @app.command()
 def run(
     root: Annotated[
-        Path,
+        str,
         typer.Argument(
-            help="A folder with studies, in any layout that `read` takes.", readable=False
+            help="A folder with studies, in any layout that `read` takes, or a URL for fsspec."
         ),
     ],
     out: OutOption,

@@ -1,9 +1,9 @@
 """The same queue on a Ray cluster: a study is the unit, and long ones are shared.
 
 Every worker is a Ray actor of one CPU with one model. The model folder travels through Ray's object
-store, which sends it once to a node. Studies and readings are files of a file system that all nodes
-share. Only as many studies are in flight as there are workers, and of a study that is shared only a
-window of chunks, so that memory stays bounded.
+store, which sends it once to a node. Readings, and studies unless they lie at a URL, are files of a
+file system that all nodes share. Only as many studies are in flight as there are workers, and of a
+study that is shared only a window of chunks, so that memory stays bounded.
 
 A study of many frames is shared by posting ranges of its frames on a board. Its own worker and
 those that are idle take ranges from it; the own one writes the chunks in order, in the same journal
@@ -113,7 +113,7 @@ class StudyActor:
         parsed = Task.model_validate_json(task)
 
         def prepare(reader: "Reader", study: Study, folder: Path) -> None:
-            if len(study) > self._split_above:
+            if len(study) > self._split_above and not parsed.is_remote:
                 embedding = reader.embedding(study, folder)
                 embedding.run(
                     source=lambda start: self._collected(parsed, embedding, start, len(study))

@@ -14,7 +14,7 @@ from enteron.datasets.galar import search_root
 from enteron.errors import StudyError
 from enteron.files import make_folder, read_text, write_text
 from enteron.fleet import FLEET
-from enteron.fleet.task import Task
+from enteron.fleet.task import Task, is_url
 from enteron.ids import natural_key
 from enteron.study.ignored import Ignored
 from enteron.study.naming import own_name
@@ -33,10 +33,13 @@ class Tasks:
 
 
 def find_tasks(
-    root: Path, out: Path, *, keep_names: bool = False, empty_is_fine: bool = False
+    root: Path | str, out: Path, *, keep_names: bool = False, empty_is_fine: bool = False
 ) -> Tasks:
     """The studies under a root, or the single study at a path, in natural order."""
     salt = fleet_salt(out)
+    if is_url(root):
+        return _remote_tasks(str(root), salt, keep_names)
+    root = Path(root)
     if not root.is_dir():
         if not root.exists():
             raise StudyError(f"there is no '{root.name}'", "give a folder of studies, or a study")
@@ -62,6 +65,22 @@ def find_tasks(
             problems.append(f"the test file of study {own_name(path)} is there twice")
         tasks.append(_task(path, root, salt, keep_names, frame_list))
     return Tasks(tuple(tasks), files.ignored, tuple(problems))
+
+
+def _remote_tasks(url: str, salt: str, keep_names: bool) -> Tasks:
+    from enteron.fleet.remote import remote_studies
+
+    studies = remote_studies(url)
+    if not studies:
+        raise StudyError(
+            "there are neither frames nor videos at this URL", "give the folder above the studies"
+        )
+    studies.sort(key=lambda study: natural_key(study[0]))
+    tasks = tuple(
+        Task(key=task_key(relative, salt), path=path, keep_name=keep_names, stamp=stamp)
+        for relative, path, stamp in studies
+    )
+    return Tasks(tasks, Ignored())
 
 
 def _task(

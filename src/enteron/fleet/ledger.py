@@ -22,6 +22,7 @@ from enteron.options import Options, parse_json_options
 
 _FAILURES = "failures"
 _CLAIMS = "claims"
+_REMOTE = "remote"
 
 
 class Failure(Options):
@@ -52,6 +53,7 @@ class Ledger:
     def __init__(self, out: Path) -> None:
         self._folder = out / FLEET / _FAILURES
         self._claims = out / FLEET / _CLAIMS
+        self._remote = out / FLEET / _REMOTE
         make_folder(self._folder)
         make_folder(self._claims)
 
@@ -97,6 +99,20 @@ class Ledger:
         write_text(self._path(task.key), failure.model_dump_json(indent=1) + "\n")
         return failure
 
+    def note_remote(self, task: Task, study: str) -> None:
+        """Note which reading belongs to a study at a URL, so that it need not be fetched again."""
+        if task.stamp is not None:
+            make_folder(self._remote)
+            write_text(self._remote / task.key, f"{task.stamp} {study}\n")
+
+    def remote_study(self, task: Task) -> str | None:
+        """The id of a study at a URL whose listing is still the same; None where unknown."""
+        path = self._remote / task.key
+        if task.stamp is None or not path.is_file():
+            return None
+        stamp, _, study = read_text(path, 1000, "delete it").strip().partition(" ")
+        return study if stamp == task.stamp else None
+
     def forget(self, key: str) -> None:
         """Remove the record: the study was read, or is to be tried again."""
         self._path(key).unlink(missing_ok=True)
@@ -111,6 +127,8 @@ def is_changed(failure: Failure, task: Task) -> bool:
 
 
 def _stamp(task: Task) -> str | None:
+    if task.is_remote:
+        return task.stamp
     with suppress(OSError):
         return study_stamp(Path(task.path))
     return None

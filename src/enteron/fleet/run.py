@@ -3,14 +3,14 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from enteron.errors import EnteronError
+from enteron.errors import EnteronError, quantity
 from enteron.files import make_folder
 from enteron.fleet.catalogue import CatalogueKeeper
 from enteron.fleet.discovery import find_tasks
 from enteron.fleet.drift import store_reference
 from enteron.fleet.processes import Backend, WorkerProcesses, plan_workers
 from enteron.fleet.queue import FleetResult, Queue, QueueOptions
-from enteron.fleet.task import Task
+from enteron.fleet.task import Task, is_url
 from enteron.fleet.work import Assignment, ExpectedReading, Outcome
 from enteron.options import Options
 from enteron.progress import Advance, Progress, SilentProgress
@@ -63,7 +63,7 @@ def run_fleet(
     ExpectedReading.of(model, options)  # refuse a model folder before anything is made
     make_folder(out)
     store_reference(out, model)
-    found = find_tasks(Path(root), out, keep_names=fleet.keep_names)
+    found = find_tasks(root, out, keep_names=fleet.keep_names)
     for sentence in (*found.ignored.sentences(), *found.problems):
         progress.message(f"Ignored: {sentence}.")
     with progress.task("Reading studies", len(found.tasks), "studies") as advance:
@@ -87,7 +87,7 @@ def run_fleet(
             waiting = queue.add(found.tasks)
             advance(len(found.tasks) - waiting)
             progress.message(
-                f"{len(found.tasks):,} studies under '{Path(root).resolve().name}'; "
+                f"{quantity(len(found.tasks), 'study', 'studies')} under '{_name(root)}'; "
                 f"{backend.description}."
             )
             result = queue.run()
@@ -96,6 +96,10 @@ def run_fleet(
             backend.close()
             keeper.refresh()
     return result
+
+
+def _name(root: Path | str) -> str:
+    return str(root) if is_url(root) else Path(root).resolve().name
 
 
 def make_backend(

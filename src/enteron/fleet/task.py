@@ -8,16 +8,28 @@ from pathlib import Path
 from enteron.options import Options
 
 
+def is_url(path: Path | str) -> bool:
+    """Whether a path is a URL, as `s3://bucket/studies`."""
+    return "://" in str(path)
+
+
 class Task(Options):
     """A study that is to be read, as a worker gets it."""
 
     key: str
     path: str
-    """Of the folder of frames or of the video, where the worker is."""
+    """Of the folder of frames or of the video, as every worker sees it; or a URL."""
     frame_list: str | None = None
     """The challenge's CSV of the frames that it asks for."""
     keep_name: bool = False
     """Whether the name of the folder or file is the study's id."""
+    stamp: str | None = None
+    """Of a study at a URL: a hash of its listing."""
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether the study lies at a URL."""
+        return is_url(self.path)
 
     @property
     def name(self) -> str:

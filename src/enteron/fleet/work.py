@@ -14,6 +14,7 @@ from enteron.decoding.options import require_fitted
 from enteron.errors import EnteronError, ModelError, StudyError
 from enteron.files import make_subfolder
 from enteron.fleet.ledger import Ledger
+from enteron.fleet.remote import local_copy
 from enteron.fleet.task import Task
 from enteron.folders.identity import decoding_hash
 from enteron.folders.model import (
@@ -225,9 +226,13 @@ class StudyWorker:
             )
         study_id: str | None = None
         try:
-            study_id = default_id(Path(task.path), keep_name=task.keep_name)
-            with open_task(task, study_id) as study:
-                outcome = self._read(task, study, study_id, progress, prepare)
+            study_id = self._ledger.remote_study(task)
+            if study_id is not None and self._is_kept(study_id):
+                return Outcome(key=task.key, status="kept", study=study_id)
+            with local_copy(task) as local:
+                study_id = default_id(Path(local.path), keep_name=task.keep_name)
+                with open_task(local, study_id) as study:
+                    outcome = self._read(local, study, study_id, progress, prepare)
         except FolderInUseError:
             raise
         except Exception as error:
@@ -237,8 +242,15 @@ class StudyWorker:
                 )
             return self._failed(task, study_id, failure_sentence(error))
         if outcome.status in ("read", "kept"):
+            self._ledger.note_remote(task, study_id)
             self._ledger.forget(task.key)
         return outcome
+
+    def _is_kept(self, study_id: str) -> bool:
+        """Whether a study that was not fetched has a finished reading that fits."""
+        folder = Path(self.assignment.out) / study_id
+        record = RunRecord.load(folder)
+        return record is not None and self._expected.matches(record) and is_complete(folder, record)
 
     def _failed(self, task: Task, study: str | None, sentence: str) -> Outcome:
         failure = self._ledger.add(task, study, sentence, self.assignment.attempts)
