@@ -309,6 +309,14 @@ def test_readings_inside_the_root_are_not_studies(tmp_path, model, reader):
         assert len(queue.run().tasks) == 1
 
 
+def test_a_study_cannot_take_the_folder_of_the_fleet(tmp_path, out, model, reader):
+    write_frames(tmp_path / "root" / "fleet", range(2))
+    assignment = Assignment(model=str(model), options=ReadOptions(), out=str(out))
+    (task,) = find_tasks(tmp_path / "root", out, keep_names=True).tasks
+    outcome = InlineBackend(assignment, lambda model, options: reader).worker.work(task)
+    assert "is the folder of the fleet's own files; rename the study" in (outcome.sentence or "")
+
+
 def test_a_stamp_changes_with_every_write(tmp_path):
     folder = write_frames(tmp_path / "3", range(3))
     stamps = {study_stamp(folder)}

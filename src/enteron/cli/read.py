@@ -168,11 +168,13 @@ def _read_several(
             else:
                 failures.append(f"{study.name}: {result}")
                 typer.echo(f"enteron: {plain(failures[-1])}", err=True)
-        if readings:
-            write_fleet_page(folder, refresh_catalogue(folder, store=False))
         if not failures:
             write_joint_submission(readings, folder)
             show_studies(readings, folder)
+        if readings:
+            page = write_fleet_page(folder, refresh_catalogue(folder, store=False))
+            typer.echo(f"Open {plain(str(page))} in a browser: all studies at a glance.")
+        if not failures:
             return
     count = len(found.studies)
     verb = "was" if len(failures) == 1 else "were"
@@ -265,7 +267,7 @@ def show_studies(readings: "Sequence[Reading]", folder: Path) -> None:
     print_studies([reading_row(reading) for reading in readings])
     typer.echo(
         f"{plain(str(folder / SUBMISSION))} holds all {len(readings)} studies; the table is in "
-        f"{STUDIES_TABLE} beside it. Open {plain(str(folder / 'index.html'))} in a browser."
+        f"{STUDIES_TABLE} beside it."
     )
 
 

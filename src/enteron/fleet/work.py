@@ -13,6 +13,7 @@ from enteron.decoding import preset
 from enteron.decoding.options import require_fitted
 from enteron.errors import EnteronError, ModelError, StudyError
 from enteron.files import make_subfolder
+from enteron.fleet import FLEET
 from enteron.fleet.ledger import Ledger
 from enteron.fleet.remote import local_copy
 from enteron.fleet.task import Task
@@ -271,6 +272,11 @@ class StudyWorker:
         progress: "_FrameCount",
         prepare: "Callable[[Reader, Study, Path], None] | None",
     ) -> Outcome:
+        if study_id == FLEET:
+            raise StudyError(
+                f"'{FLEET}' is the folder of the fleet's own files",
+                "rename the study, or leave out --keep-names",
+            )
         folder = make_subfolder(Path(self.assignment.out), study_id)
         record = RunRecord.load(folder)
         frames = len(study)
