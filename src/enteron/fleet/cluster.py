@@ -37,7 +37,8 @@ RANGE_CHUNKS: Final = 8  # at most; of 64 frames: 2 MiB of features
 _RANGES_PER_WORKER: Final = 4  # at least, where the study has so many chunks
 _WINDOW: Final = 4  # ranges on the board for each worker of the cluster
 _FREE_LOSSES: Final = 3  # a worker may be lost so often before the study is blamed
-_START_SECONDS: Final = 180  # that a node of a loaded machine may take to start
+_START_SECONDS: Final = 60  # that a node of a loaded machine may take to start
+_STARTS: Final = 3  # of a local cluster: on a busy machine, parts of a node wait for each other
 _TIMEOUT: Final = 60.0  # seconds to find a cluster
 
 TOKEN_REMEDY: Final = (
@@ -398,7 +399,7 @@ def connect(address: str) -> Any:
     try:
         if address == "local":
             cpus = len(os.sched_getaffinity(0))
-            ray.init(address="local", num_cpus=cpus, include_dashboard=False, **settings)
+            _start_local(ray, {"num_cpus": cpus, "include_dashboard": False, **settings})
         else:
             _quiet_connection(ray, address, settings)
     except ray.exceptions.AuthenticationError as error:
@@ -416,6 +417,18 @@ def connect(address: str) -> Any:
             "start one with `ray start --head`, or give --ray local",
         ) from error
     return ray
+
+
+def _start_local(ray: Any, settings: dict[str, Any]) -> None:
+    for attempt in range(1, _STARTS + 1):
+        try:
+            ray.init(address="local", **settings)
+        except Exception:  # Ray raises plain ones when a part of a node is late
+            ray.shutdown()
+            if attempt == _STARTS:
+                raise
+        else:
+            return
 
 
 def _quiet_connection(ray: Any, address: str, settings: dict[str, Any]) -> None:
