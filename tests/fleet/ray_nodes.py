@@ -37,7 +37,9 @@ def main() -> int:
     # The token of this cluster; a user's own is not touched.
     os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
     os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
-    os.environ |= {"RAY_raylet_start_wait_time_s": "180"}
+    # On a busy machine the parts of a node wait for each other.
+    os.environ |= {"RAY_raylet_start_wait_time_s": "180", "RAY_agent_register_timeout_ms": "180000"}
+    os.environ |= {"RAY_worker_register_timeout_seconds": "180"}
     from ray.cluster_utils import Cluster
 
     settings = {"include_dashboard": False, "num_cpus": 0}

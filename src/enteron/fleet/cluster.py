@@ -37,8 +37,7 @@ RANGE_CHUNKS: Final = 8  # at most; of 64 frames: 2 MiB of features
 _RANGES_PER_WORKER: Final = 4  # at least, where the study has so many chunks
 _WINDOW: Final = 4  # ranges on the board for each worker of the cluster
 _FREE_LOSSES: Final = 3  # a worker may be lost so often before the study is blamed
-_START_SECONDS: Final = 60  # that a node of a loaded machine may take to start
-_STARTS: Final = 3  # of a local cluster: on a busy machine, parts of a node wait for each other
+_START_SECONDS: Final = 180  # that the parts of a node may take to start on a busy machine
 _TIMEOUT: Final = 60.0  # seconds to find a cluster
 
 TOKEN_REMEDY: Final = (
@@ -385,7 +384,9 @@ def connect(address: str) -> Any:
     # No statistics leave the machine, and no accelerator variables are changed.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    os.environ.setdefault("RAY_raylet_start_wait_time_s", str(_START_SECONDS))
+    for name in ("raylet_start_wait_time_s", "worker_register_timeout_seconds"):
+        os.environ.setdefault(f"RAY_{name}", str(_START_SECONDS))
+    os.environ.setdefault("RAY_agent_register_timeout_ms", str(1000 * _START_SECONDS))
     if address == "local":
         os.environ.setdefault("RAY_worker_niceness", "0")  # as polite as processes are
         _require_token()
@@ -399,7 +400,7 @@ def connect(address: str) -> Any:
     try:
         if address == "local":
             cpus = len(os.sched_getaffinity(0))
-            _start_local(ray, {"num_cpus": cpus, "include_dashboard": False, **settings})
+            ray.init(address="local", num_cpus=cpus, include_dashboard=False, **settings)
         else:
             _quiet_connection(ray, address, settings)
     except ray.exceptions.AuthenticationError as error:
@@ -417,18 +418,6 @@ def connect(address: str) -> Any:
             "start one with `ray start --head`, or give --ray local",
         ) from error
     return ray
-
-
-def _start_local(ray: Any, settings: dict[str, Any]) -> None:
-    for attempt in range(1, _STARTS + 1):
-        try:
-            ray.init(address="local", **settings)
-        except Exception:  # Ray raises plain ones when a part of a node is late
-            ray.shutdown()
-            if attempt == _STARTS:
-                raise
-        else:
-            return
 
 
 def _quiet_connection(ray: Any, address: str, settings: dict[str, Any]) -> None:
