@@ -123,6 +123,7 @@ def measure(out: Path) -> None:
         return
     with Browser() as browser:
         opened: list[float] = []
+        sorting = 0.0
         for _ in range(3):
             start = time.perf_counter()
             tab = browser.open(page)

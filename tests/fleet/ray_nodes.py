@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 
 def finished(out: Path) -> int:
@@ -43,7 +44,7 @@ def main() -> int:
     from ray.cluster_utils import Cluster
 
     settings = {"include_dashboard": False, "num_cpus": 0}
-    cluster = Cluster(initialize_head=True, head_node_args=settings)
+    cluster: Any = Cluster(True, head_node_args=settings)  # Ray's own types are wrong here
     nodes = [cluster.add_node(num_cpus=1) for _ in range(2)]
     try:
         run = subprocess.Popen(

@@ -26,7 +26,9 @@ from tests.folders.making import write_plain_reading
 from tests.making import write_frames
 
 
-def write_study(out, study, *, rate=2.0, device="olympus", ulcer=None, state="finished", **run):
+def write_study(
+    out, study, *, rate: float | None = 2.0, device="olympus", ulcer=None, state="finished", **run
+):
     """Mouth, stomach from 100, small intestine from 1,300, colon from 8,500."""
     events = [
         (0, 100, "mouth"), (100, 1300, "stomach"), (1300, 8500, "small intestine"),

@@ -14,6 +14,7 @@ from enteron.fleet.work import Assignment, ExpectedReading, Outcome, failure_sen
 from enteron.folders.identity import ReadingIdentity
 from enteron.folders.reading import RunRecord, RuntimeFacts
 from enteron.locks import folder_lock
+from enteron.progress import SilentProgress
 from enteron.reading import ReadOptions, read_settings
 from tests.fleet.making import InlineBackend, break_studies, cheap_reader, make_model
 from tests.making import write_frames
@@ -35,15 +36,12 @@ def out(tmp_path):
     return tmp_path / "out"
 
 
-class Listener:
+class Listener(SilentProgress):
     def __init__(self):
         self.said = []
 
     def message(self, text):
         self.said.append(text)
-
-    def task(self, *_):
-        raise AssertionError
 
 
 def make_queue(root, out, model, reader, *, interfere=lambda task: None, options=None, **changes):
@@ -354,9 +352,8 @@ def test_full_disks_are_found_behind_other_errors():
 
 
 def test_unforeseen_errors_show_no_values():
-    try:
+    with pytest.raises(AttributeError) as caught:
         ExpectedReading.matches(None, None)  # pyright: ignore
-    except AttributeError as error:
-        sentence = failure_sentence(error)
+    sentence = failure_sentence(caught.value)
     assert "AttributeError at fleet/work.py:" in sentence
     assert "NoneType" not in sentence

@@ -126,6 +126,7 @@ class StudyActor:
     ) -> "Iterator[EmbeddedChunk]":
         """Chunks in order, computed by whoever is fastest."""
         import ray
+        import ray.exceptions
 
         board, key = self._board, task.key
         size = embedding.chunk * range_chunks(frames // embedding.chunk, self._workers)
@@ -392,6 +393,7 @@ def connect(address: str) -> Any:
         _require_token()
     try:
         import ray
+        import ray.exceptions
     except ImportError as error:
         raise EnteronError(
             "--ray needs the package ray", "install it with `pip install enteron[ray]`"
