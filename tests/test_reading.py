@@ -268,7 +268,7 @@ def test_killed_in_any_stage_a_rerun_ends_with_the_same_files(tmp_path, model, r
 @pytest.fixture
 def cheap_encoder(monkeypatch):
     """What these tests look at does not depend on the encoder."""
-    monkeypatch.setattr(runtimes, "make_encoder", lambda backbone, runtime: StubEncoder())
+    monkeypatch.setattr(runtimes, "make_encoder", lambda backbone, runtime, **_: StubEncoder())
 
 
 def identity_of(folder, name):
