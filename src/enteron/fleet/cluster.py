@@ -252,12 +252,14 @@ class RayCluster:
         }
         self._model = self._ray.put(model)
         self._board = self._ray.remote(Board).options(num_cpus=0).remote()
-        self._actors: list[Any] = []
+        self._actors: list[Any] = []  # those that are ready
+        self._starting: dict[Any, Any] = {}  # by the reference of their answer
+        self._failed_starts = 0
         self._running: dict[Any, tuple[Any, Task]] = {}  # by the result's reference
         self._helping: dict[Any, Any] = {}
         self._losses: dict[str, int] = {}
         self._grow()
-        if not self._actors:
+        if not self._starting:
             raise EnteronError("the Ray cluster has no CPU", "add a node, or leave out --ray")
 
     peak_memory = 0  # Ray watches the memory of its workers itself
@@ -266,26 +268,44 @@ class RayCluster:
     def description(self) -> str:
         """As the first line of a run tells it."""
         nodes = sum(bool(node["Alive"]) for node in self._ray.nodes())
-        return f"Ray, {quantity(len(self._actors), 'worker')} on {quantity(nodes, 'node')}"
+        workers = len(self._actors) + len(self._starting)
+        return f"Ray, {quantity(workers, 'worker')} on {quantity(nodes, 'node')}"
 
     def _grow(self) -> None:
         """Start workers on CPUs that have none: at the beginning, and after losses and arrivals."""
         cpus = int(self._ray.cluster_resources().get("CPU", 0))
         wanted = cpus if self._most is None else min(cpus, self._most)
         actor = self._ray.remote(StudyActor).options(num_cpus=1, max_restarts=0)
-        while len(self._actors) < wanted:
-            self._actors.append(
-                actor.remote(
-                    self._assignment.model_dump_json(),
-                    self._model,
-                    self._board,
-                    self._split_above,
-                    wanted,
-                )
+        while len(self._actors) + len(self._starting) < wanted:
+            started = actor.remote(
+                self._assignment.model_dump_json(),
+                self._model,
+                self._board,
+                self._split_above,
+                wanted,
             )
+            # Without a free CPU it waits: the CPUs of a node that was lost are listed for a while.
+            self._starting[started.ready.remote()] = started
+
+    def _take_started(self) -> None:
+        """Use the workers that have answered: a task for another one might wait for ever."""
+        if not self._starting:
+            return
+        done, _ = self._ray.wait(list(self._starting), num_returns=len(self._starting), timeout=0)
+        for reference in done:
+            actor = self._starting.pop(reference)
+            try:
+                self._ray.get(reference)
+                self._actors.append(actor)
+            except self._ray.exceptions.RayError as error:
+                self._failed_starts += 1
+                if self._failed_starts > _FREE_LOSSES and not self._actors:
+                    raise _cause(error) from error
+                self._grow()
 
     def free(self) -> int:
         """How many more tasks can be started now."""
+        self._take_started()
         return len(self._actors) - len(self._running)
 
     def start(self, task: Task) -> None:
@@ -301,13 +321,16 @@ class RayCluster:
         """Outcomes since the last call; meanwhile idle workers help the others."""
         ray = self._ray
         self._send_helpers()
-        references = [*self._running, *self._helping]
+        references = [*self._running, *self._helping, *self._starting]
         if not references:
             self._grow()
             return []
         done, _ = ray.wait(references, num_returns=1, timeout=seconds)
         outcomes: list[Outcome] = []
         for reference in done:
+            if reference in self._starting:
+                self._take_started()
+                continue
             if reference in self._helping:
                 self._end_help(reference)
                 continue
@@ -360,7 +383,7 @@ class RayCluster:
 
     def close(self) -> None:
         """End the workers, and the cluster if it was started here."""
-        for actor in [*self._actors, self._board]:
+        for actor in [*self._actors, *self._starting.values(), self._board]:
             with suppress(self._ray.exceptions.RayError):
                 self._ray.kill(actor)
         self._ray.shutdown()
