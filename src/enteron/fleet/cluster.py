@@ -128,25 +128,25 @@ class StudyActor:
         import ray
         import ray.exceptions
 
-        board, key = self._board, task.key
+        key = task.key
         size = embedding.chunk * range_chunks(frames // embedding.chunk, self._workers)
         ranges = [(first, min(first + size, frames)) for first in range(start, frames, size)]
         window = _WINDOW * max(2, self._workers)
         posted = min(window, len(ranges))
         text = task.model_dump_json()
-        ray.get(board.post.remote(key, text, embedding.runtime, ranges[:posted]))
+        self._ask("post", key, text, embedding.runtime, ranges[:posted])
         own: dict[int, list[EmbeddedChunk]] = {}
         try:
             for number, (first, last) in enumerate(ranges):
                 chunks = own.pop(first, None)
                 while chunks is None:
-                    delivered = ray.get(board.collect.remote(key, first))
+                    delivered = self._ask("collect", key, first)
                     if delivered is not None:
                         # A result is lost with the worker that made it.
                         with suppress(ray.exceptions.RayError):
                             chunks = unpack_chunks(ray.get(delivered[0]))
                             break
-                    taken = ray.get(board.take.remote(key))
+                    taken = self._ask("take", key)
                     if taken is None:  # another worker has it: rather compute it than wait for it
                         chunks = list(embedding.chunks(first, last))
                     else:
@@ -154,10 +154,19 @@ class StudyActor:
                         chunks = own.pop(first, None)
                 yield from chunks
                 if posted < len(ranges) and posted - number <= window:
-                    ray.get(board.post.remote(key, text, embedding.runtime, [ranges[posted]]))
+                    self._ask("post", key, text, embedding.runtime, [ranges[posted]])
                     posted += 1
         finally:
-            ray.get(board.withdraw.remote(key))
+            self._ask("withdraw", key)
+
+    def _ask(self, method: str, *arguments: Any) -> Any:
+        """An answer of the board; None where it was lost with its node, and the work is done here."""
+        import ray
+        import ray.exceptions
+
+        with suppress(ray.exceptions.RayError):
+            return ray.get(getattr(self._board, method).remote(*arguments))
+        return None
 
     def help(self) -> int:
         """Compute ranges of other workers' studies until there are none; how many."""
@@ -165,13 +174,13 @@ class StudyActor:
 
         count = 0
         try:
-            while (taken := ray.get(self._board.take.remote())) is not None:
+            while (taken := self._ask("take")) is not None:
                 key, task, runtime, start, stop = taken
                 embedding = self._embedding_of(key, task, runtime)
                 if embedding is None:
                     break
                 packed = ray.put(pack_chunks(list(embedding.chunks(start, stop))))
-                ray.get(self._board.deliver.remote(key, start, [packed]))
+                self._ask("deliver", key, start, [packed])
                 count += 1
         except EnteronError:
             pass  # the study's own worker meets the same problem, and says so
@@ -251,7 +260,7 @@ class RayCluster:
             if path.is_file() and not path.name.startswith(".")
         }
         self._model = self._ray.put(model)
-        self._board = self._ray.remote(Board).options(num_cpus=0).remote()
+        self._board = self._ray.remote(Board).options(num_cpus=0, max_restarts=-1).remote()
         self._actors: list[Any] = []  # those that are ready
         self._starting: dict[Any, Any] = {}  # by the reference of their answer
         self._failed_starts = 0
