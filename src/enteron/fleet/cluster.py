@@ -160,7 +160,7 @@ class StudyActor:
             self._ask("withdraw", key)
 
     def _ask(self, method: str, *arguments: Any) -> Any:
-        """An answer of the board; None where it was lost with its node, and the work is done here."""
+        """An answer of the board; None where it was lost with its node."""
         import ray
         import ray.exceptions
 
