@@ -184,7 +184,7 @@ def _line(task: "Task", outcome: "Outcome") -> str:
     if outcome.status == "kept":
         return f"{task.name}: finished before as {outcome.study}"
     if outcome.status == "busy":
-        return f"{task.name}: another run works on it"
+        return f"{task.name}: will be looked at again: {outcome.sentence}"
     what = "quarantined" if outcome.quarantined else "failed, will be tried again"
     if outcome.status == "other":
         what = "not read"
