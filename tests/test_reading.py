@@ -147,6 +147,12 @@ def test_several_studies_under_a_root(tmp_path, model, command):
     together = json.loads((tmp_path / "out" / "submission.json").read_text())
     assert [video["video_id"] for video in together["videos"]] == ["3", "12"]
     assert (tmp_path / "out" / "12" / "report.html").exists()
+    assert (tmp_path / "out" / "studies.csv").exists()
+    assert "Open out/index.html in a browser" in said
+    assert '"study":["12","3"]' in (tmp_path / "out" / "index.html").read_text()
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        "12", "3", "index.html", "studies.csv", "submission.json",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", ["video", "folder"])
@@ -262,7 +268,7 @@ def test_killed_in_any_stage_a_rerun_ends_with_the_same_files(tmp_path, model, r
 @pytest.fixture
 def cheap_encoder(monkeypatch):
     """What these tests look at does not depend on the encoder."""
-    monkeypatch.setattr(runtimes, "make_encoder", lambda backbone, runtime: StubEncoder())
+    monkeypatch.setattr(runtimes, "make_encoder", lambda backbone, runtime, **_: StubEncoder())
 
 
 def identity_of(folder, name):

@@ -154,7 +154,7 @@ def _read(arguments: list[str], log: str, lock: bool, real: bool) -> None:
     os.dup2(descriptor, 2)
     embed.EmbedOptions = partial(embed.EmbedOptions, chunk=CHUNK)
     if not real:
-        runtimes.make_encoder = lambda backbone, runtime: SlowStub()
+        runtimes.make_encoder = lambda backbone, runtime, **_: SlowStub()
     if not lock:
         from contextlib import nullcontext
 

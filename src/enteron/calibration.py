@@ -16,6 +16,7 @@ from enteron.confidence import (
     EventReliability,
     Guarantee,
     IsotonicCalibrator,
+    Reference,
     VennAbersCalibrator,
 )
 from enteron.errors import ConfigError, shown
@@ -219,6 +220,8 @@ class Calibration(Options):
     measured: dict[str, Measured] | None = None
     """By finding, where training left real studies out or others were given to measure on. Findings
     that are missing were not measured, and not reported either; None: nothing was measured."""
+
+    reference: Reference | None = None  # what the fitted studies look like; None: before 0.3
 
     @property
     def unproven(self) -> dict[str, str]:

@@ -130,6 +130,21 @@ class Signatures(Options):
     points: tuple[tuple[float, ...], ...]  # (studies, dimensions)
 
 
+class StudyStatistics(Options):
+    """What a study looks like to the model, as a few numbers: for noticing that studies change."""
+
+    brightness: float | None = Field(default=None, ge=0, le=255)  # mean luminance of some frames
+    scores: dict[str, Annotated[float, Field(ge=0, le=1)]]  # mean of each label's raw scores
+    signature: tuple[float, ...] = Field(max_length=1024)  # see `study_signature`
+    encoder: str  # hash of the weights that made the embeddings
+
+
+class Reference(Options):
+    """The studies of a calibration, each as its statistics; their order tells nothing."""
+
+    studies: tuple[StudyStatistics, ...] = Field(max_length=100_000)
+
+
 class Guarantee(Options):
     """A list of pictures that keeps the expected share of missed lesions at or below `alpha`."""
 

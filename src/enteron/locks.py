@@ -30,6 +30,10 @@ _OWNER_BYTES = 100
 _held: set[int] = set()  # descriptors
 
 
+class FolderInUseError(EnteronError):
+    """Somebody else holds the lock."""
+
+
 def _close_in_child() -> None:
     # A forked child shares its parent's locks, and would keep them after the parent is killed.
     for descriptor in _held:
@@ -104,7 +108,7 @@ def _lock(descriptor: int, path: Path, name: str) -> None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
-        raise EnteronError(f"{_owner(descriptor)} is writing to {name}", _WAIT) from error
+        raise FolderInUseError(f"{_owner(descriptor)} is writing to {name}", _WAIT) from error
     except OSError as error:
         raise EnteronError(
             f"{name} cannot be locked ({error.strerror})",

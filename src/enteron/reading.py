@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import Field
+from pydantic import Field, JsonValue
 
 from enteron.appearance import Appearance, Likeness, compare
 from enteron.calibration import Calibration, FrameCalibration
@@ -58,6 +58,7 @@ from enteron.folders.reading import (
     write_events,
 )
 from enteron.folders.scores import write_scores
+from enteron.folders.statistics import STATISTICS, measure_statistics, write_statistics
 from enteron.folders.studies_table import (
     STUDIES_TABLE,
     StudyRow,
@@ -90,7 +91,7 @@ _TRIAL_FRAMES = 4  # frames of the study on which runtimes are compared
 _MOST_LISTED = 100  # unreadable frames that run.json lists; all of them are counted
 _STAGE_FILES: dict[State, tuple[str, ...]] = {
     "scored": (SCORES,),
-    "decoded": (EVENTS, EVENTS_TABLE, SUBMISSION, SUSPICIOUS, *LABEL_STUDIO),
+    "decoded": (EVENTS, EVENTS_TABLE, SUBMISSION, SUSPICIOUS, STATISTICS, *LABEL_STUDIO),
     "illustrated": (f"{PICTURES}/{INDEX}",),
     "finished": (REPORT,),
 }
@@ -131,6 +132,9 @@ class ReadOptions(Options):
     accelerator: Accelerator = "auto"
     """`auto`: a CUDA card if there is one. A runtime that is named decides itself."""
 
+    threads: int | None = Field(default=None, ge=1)
+    """Threads of the encoder. None: one for every core that the process may use."""
+
     redundancy: float | None = Field(default=None, ge=0)
     """Frames nearer than this (grey levels) to the last encoded frame take its embedding."""
 
@@ -143,6 +147,15 @@ class ReadOptions(Options):
 
     weights: dict[str, float] = Field(default_factory=dict)
     """Importance of findings in the list of suspicious frames; 1 where a finding is not named."""
+
+
+def read_settings(options: ReadOptions) -> dict[str, JsonValue]:
+    """The options that files of a reading depend on, except those of decoding, for run.json.
+
+    Threads and the processor are not among them: they are the machine's.
+    """
+    others = {"preset", "decoding", "accelerator", "threads"}
+    return options.model_dump(mode="json", exclude=others)
 
 
 def read(
@@ -308,11 +321,30 @@ class Reader:
             runtime, self.runtime_reason = earlier_runtime, "as in the run that is resumed"
         if runtime not in self._encoders and runtime == "auto":
             images = _trial_images(study, backbone.spec.preprocessing)
-            choice = choose(backbone, samples=images, accelerator=accelerator)
+            choice = choose(
+                backbone,
+                samples=images,
+                accelerator=accelerator,
+                threads=self.options.threads,
+            )
             self._encoders[runtime], self.runtime_reason = choice.encoder, choice.reason
         elif runtime not in self._encoders:
-            self._encoders[runtime] = make_encoder(backbone, runtime)
+            threads = self.options.threads
+            self._encoders[runtime] = make_encoder(backbone, runtime, threads=threads)
         return self._encoders[runtime]
+
+    def embedding(self, study: Study, folder: Path) -> "StudyEmbedding":
+        """The embedding of a study into its reading folder, as `read` computes it."""
+        from enteron.inference.embed import EmbedOptions, StudyEmbedding
+        from enteron.inference.store import started_key
+        from enteron.inference.views import VIEW_SETS
+
+        path = folder / EMBEDDINGS
+        earlier = started_key(path)
+        encoder = self.encoder(study, earlier and earlier.runtime)
+        options = EmbedOptions(redundancy=self.options.redundancy)
+        views = VIEW_SETS[self.options.views]
+        return StudyEmbedding(study, encoder, path, options, views=views)
 
     @property
     def frame_calibration(self) -> FrameCalibration | None:
@@ -374,7 +406,7 @@ class _ReadingRun:
         require_folder_of(self.folder, self.study.id)
         _ = self._trained_step  # refuse a study that does not offer it before hours of encoding
         with self._stage("embed", "embedded"):
-            self.embedding = self._prepare_embedding()
+            self.embedding = self.reader.embedding(self.study, self.folder)
             self.embedding.check()
             self._save_record("started")
             with self.progress.task("Encoding frames", len(self.study)) as advance:
@@ -390,18 +422,6 @@ class _ReadingRun:
             text = not self.reader.options.mask_text
             write_report(self.folder, truth=self.truth, device_text=text, unfinished=True)
         return Reading(self.folder, self.scores, tuple(events), self._record("finished"))
-
-    def _prepare_embedding(self) -> "StudyEmbedding":
-        from enteron.inference.embed import EmbedOptions, StudyEmbedding
-        from enteron.inference.store import started_key
-        from enteron.inference.views import VIEW_SETS
-
-        path = self.folder / EMBEDDINGS
-        earlier = started_key(path)
-        encoder = self.reader.encoder(self.study, earlier and earlier.runtime)
-        options = EmbedOptions(redundancy=self.reader.options.redundancy)
-        views = VIEW_SETS[self.reader.options.views]
-        return StudyEmbedding(self.study, encoder, path, options, views=views)
 
     def _score(self, embeddings: "Embeddings") -> Scores:
         from enteron.inference.score import probe_effect, score_study
@@ -452,6 +472,9 @@ class _ReadingRun:
             device=self.reader.options.device,
             options=SuspicionOptions(weights=self.reader.options.weights),
         )
+        assert self.embeddings is not None
+        statistics = measure_statistics(self.study, scores, self.embeddings)
+        write_statistics(self.folder, statistics)
         write_label_studio(
             self.folder,
             scores,
@@ -545,6 +568,7 @@ class _ReadingRun:
                 views=reader.options.views,
                 neighbour_step=self._trained_step,
             ),
+            settings=read_settings(reader.options),
             preset=None if reader.options.decoding is not None else reader.options.preset,
             options=reader.decoding,
             frame_calibration=reader.frame_calibration,

@@ -15,6 +15,7 @@ from enteron.cli import (
     demo,
     evaluate,
     export,
+    fleet,
     pack,
     phantom,
     priors,
@@ -55,6 +56,7 @@ app.command()(evaluate.evaluate)
 app.command()(compare.compare)
 app.command()(validate.validate)
 app.command()(bench.bench)
+app.add_typer(fleet.app, name="fleet")
 app.add_typer(review.app, name="review")
 app.add_typer(priors.app, name="priors")
 app.add_typer(submission.app, name="submission")

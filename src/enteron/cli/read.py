@@ -111,7 +111,8 @@ def read(
     """Read a study: regions, landmarks and findings in time, with a page to look at.
 
     Writes scores.parquet, events.json, events.csv, suspicious.json, submission.json, files for
-    Label Studio, report.html and run.json. A killed run resumes when it is started again.
+    Label Studio, report.html and run.json; of several studies also submission.json, studies.csv
+    and index.html. A killed run resumes when it is started again.
     Example: [bold]enteron read study.mp4[/bold], or with a model of your own
     [bold]enteron read study.mp4 --model model[/bold]
     """
@@ -206,6 +207,8 @@ def _read_several(
     """Read every study; those that cannot be read are told at once and again at the end."""
     from enteron.cli.console import plain
     from enteron.files import make_folder
+    from enteron.fleet.catalogue import refresh_catalogue
+    from enteron.fleet.page import write_fleet_page
     from enteron.folders.reading import Reading
     from enteron.locks import folder_lock
     from enteron.reading import read_each, write_joint_submission
@@ -224,6 +227,10 @@ def _read_several(
         if not failures:
             write_joint_submission(readings, folder)
             show_studies(readings, folder)
+        if readings:
+            page = write_fleet_page(folder, refresh_catalogue(folder, store=False))
+            typer.echo(f"Open {plain(str(page))} in a browser: all studies at a glance.")
+        if not failures:
             return
     count = len(found.studies)
     verb = "was" if len(failures) == 1 else "were"

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from enteron.appearance import Appearance, fit_appearance
 from enteron.calibration import Calibration, FittedFor
-from enteron.confidence import Signatures, study_signature
+from enteron.confidence import Reference, Signatures, StudyStatistics, study_signature
 from enteron.datasets.dataset import Dataset, DatasetStudy
 from enteron.datasets.layouts import open_dataset, open_sources
 from enteron.datasets.splits import PARTS
@@ -39,6 +39,7 @@ from enteron.folders.model import (
     save_appearance,
     save_calibration,
 )
+from enteron.folders.statistics import measure_statistics
 from enteron.inference.accelerator import Accelerator
 from enteron.labels import ANATOMY, LABELS
 from enteron.locks import locks_folder
@@ -129,7 +130,12 @@ def calibrate_model(
         devices=[entry.device for entry in entries.values()],
         signatures=None if lesion_recall is None else _signatures(entries, folder),
     )
-    calibration = calibration.model_copy(update={"fitted_for": fitted_for})
+    calibration = calibration.model_copy(
+        update={
+            "fitted_for": fitted_for,
+            "reference": _reference(entries | left_out_entries, studies, folder),
+        }
+    )
     if left_out or measure:
         titles = ", ".join(dict.fromkeys(datasets[key].title for key in left_out_entries))
         measured = measure_studies(studies[len(entries) :], titles)
@@ -288,6 +294,20 @@ def _signatures(entries: Mapping[str, DatasetStudy], features: Path) -> Signatur
     return Signatures(
         encoder=stores[0].key.backbone, points=tuple(tuple(point.tolist()) for point in points)
     )
+
+
+def _reference(
+    entries: Mapping[str, DatasetStudy], studies: Sequence[LabelledStudy], features: Path
+) -> Reference:
+    """What the fitted studies look like, sorted so that their order tells nothing."""
+    from enteron.inference.store import SUFFIX, open_embeddings
+
+    statistics: list[StudyStatistics] = []
+    for (key, entry), labelled in zip(entries.items(), studies, strict=True):
+        store = open_embeddings(features / f"{key}{SUFFIX}", check=False)
+        with entry.open() as study:
+            statistics.append(measure_statistics(study, labelled.scores, store))
+    return Reference(studies=tuple(sorted(statistics, key=lambda study: study.signature)))
 
 
 def _entries_of(

@@ -202,6 +202,8 @@ class RunRecord(_Facts):
     likeness: Likeness | None = None  # whether the study looks like those that the model knows
     combination: CombinationFacts | None = None  # of `enteron combine`
     runtime: RuntimeFacts | None = None
+    settings: dict[str, JsonValue] = Field(default_factory=dict)
+    """Options of `enteron read` besides those of decoding; empty in files of older versions."""
     preset: str | None = None
     options: DecodeOptions | None = None
     frame_calibration: FrameCalibration | None = None  # applied to the scores before decoding

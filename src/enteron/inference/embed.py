@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 
@@ -140,6 +141,12 @@ class RedundancyFilter:
 
 # ---- embedding a study
 
+EmbeddedChunk = tuple[NDArray[np.floating], Chunk]
+"""Features (rows, views, width) of a chunk, and its line of the journal."""
+
+ChunkSource = Callable[[int], Iterator[EmbeddedChunk]]
+"""Takes a row and gives the chunks from it on, in order: computed here, or by other workers."""
+
 
 def _store_key(
     study: Study,
@@ -226,16 +233,75 @@ class StudyEmbedding:
             known = {"samples": started.samples, "field": started.field}
             require_key(started, self._key.model_copy(update=known), self._path.name)
 
-    def run(self, advance: Advance | None = None, times: EmbedTimes | None = None) -> Embeddings:
-        """Open the finished store, or compute what is missing."""
+    def run(
+        self,
+        advance: Advance | None = None,
+        times: EmbedTimes | None = None,
+        source: ChunkSource | None = None,
+    ) -> Embeddings:
+        """Open the finished store, or compute what is missing.
+
+        With a `source`, chunks come from there: they must be those that `chunks` gives.
+        """
         advance = advance or (lambda count: None)
         if self._finished is None and self._path.exists():
             self._finished = self._open_finished()
         if self._finished is None:
-            return self._compute(advance, times or EmbedTimes())
+            return self._compute(advance, times or EmbedTimes(), source)
         self._study.unreadable.update(self._finished.record.problems)
         advance(len(self._finished))
         return self._finished
+
+    @property
+    def chunk(self) -> int:
+        """Frames of a chunk."""
+        return self._options.chunk
+
+    @property
+    def runtime(self) -> str:
+        """The runtime that encodes."""
+        return self._encoder.runtime
+
+    def chunks(self, start: int, stop: int) -> Iterator[EmbeddedChunk]:
+        """Compute the chunks of the rows from `start`, where one begins, to `stop`.
+
+        No chunk depends on another one, so that several workers can share a study.
+        """
+        yield from self._new_run(None, EmbedTimes()).chunks(start, stop)
+
+    @cached_property
+    def _fields(self) -> FieldsOfView | None:
+        return study_fields(self._study, self._encoder.preprocessing)
+
+    def _new_run(self, video: BackgroundDigest | None, times: EmbedTimes) -> "_EmbeddingRun":
+        return _EmbeddingRun(
+            self._study,
+            self._encoder,
+            self._options,
+            self._views,
+            self._fields,
+            self._tokens if self._per_row or video is not None else [],
+            video,
+            times,
+            self.require_unchanged,
+        )
+
+    def _taken_over(
+        self, chunks: Iterator[EmbeddedChunk], video: BackgroundDigest | None
+    ) -> Iterator[EmbeddedChunk]:
+        """Chunks of other workers, with what only this one knows: a video's digest and stamp."""
+        for features, chunk in chunks:
+            for number, problem in chunk.problems.items():
+                self._study.note_unreadable(number, problem)
+            if video is None:
+                yield features, chunk
+                continue
+            digest = video.so_far
+            files = () if digest is None else (digest.hex(),)
+            yield (
+                features,
+                chunk.model_copy(update={"files": files, "stamps": tuple(self._tokens)}),
+            )
 
     def require_unchanged(self, rows: slice = slice(None)) -> None:
         """Refuse files that are not those of the start of the run."""
@@ -277,10 +343,12 @@ class StudyEmbedding:
             return f"frame {number} could not be read then and can be now"
         return f"frame {number} was another picture then"
 
-    def _compute(self, advance: Advance, times: EmbedTimes) -> Embeddings:
+    def _compute(
+        self, advance: Advance, times: EmbedTimes, source: ChunkSource | None
+    ) -> Embeddings:
         study = self._study
         video = None
-        fields = study_fields(study, self._encoder.preprocessing)
+        fields = self._fields
         key = self._key.model_copy(update={"field": None if fields is None else str(fields)})
         store = PartialStore(
             self._path,
@@ -295,27 +363,20 @@ class StudyEmbedding:
             store.open()
             if self._path.exists():  # another process finished it since we looked
                 store.abandon()
-                return self.run(advance, times)
+                return self.run(advance, times, source)
             store.truncate(self._valid_rows(store))
             study.unreadable.update(store.problems)
             advance(store.done)
             if self._files and not self._per_row:
                 video = BackgroundDigest(self._files[0], study.id)
-            run = _EmbeddingRun(
-                study,
-                self._encoder,
-                self._options,
-                self._views,
-                fields,
-                self._tokens,
-                video,
-                times,
-                self.require_unchanged,
-            )
-            for features, chunk in run.chunks(store.done):
+            if source is None:
+                chunks = self._new_run(video, times).chunks(store.done, len(study))
+            else:
+                chunks = self._taken_over(source(store.done), video)
+            for features, chunk in chunks:
                 start = time.perf_counter()
                 store.add(features, chunk)
-                run.times.writing += time.perf_counter() - start
+                times.writing += time.perf_counter() - start
                 advance(len(features))
             digest = None if video is None else video.result()
             changed = self._changed_row()
@@ -387,8 +448,8 @@ class _EmbeddingRun:
     times: EmbedTimes
     require_unchanged: Callable[[slice], None]
 
-    def chunks(self, start: int) -> Iterator[tuple[NDArray[np.floating], Chunk]]:
-        """Features (rows, views, width) and the journal line of each chunk from row `start` on."""
+    def chunks(self, start: int, stop: int) -> Iterator[EmbeddedChunk]:
+        """The chunks from row `start` to row `stop`."""
         size = self.options.chunk
         prepared = prepared_frames(
             self.study,
@@ -397,11 +458,12 @@ class _EmbeddingRun:
             self.fields,
             workers=self.options.workers,
             ahead=2 * size,
+            stop=stop,
         )
         with closing(prepared):
-            for first in range(start, len(self.study), size):
+            for first in range(start, stop, size):
                 before = time.perf_counter()
-                frames = list(islice(prepared, min(size, len(self.study) - first)))
+                frames = list(islice(prepared, min(size, stop - first)))
                 self.times.waiting += time.perf_counter() - before
                 self.require_unchanged(slice(first, first + len(frames)))
                 before = time.perf_counter()

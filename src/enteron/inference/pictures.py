@@ -5,6 +5,7 @@ import threading
 from collections.abc import Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,15 +49,17 @@ def prepared_frames(
     *,
     workers: int = 2,
     ahead: int = 128,
+    stop: int | None = None,
 ) -> Generator[PreparedFrame, None, None]:
-    """Every frame from row `start` on, in order; about `ahead` of them are held in memory."""
+    """Every frame from row `start` on, or up to row `stop`; about `ahead` are held in memory."""
     pool = ThreadPoolExecutor(workers, thread_name_prefix="enteron-pictures")
     pending: queue.Queue[Future[PreparedFrame] | None] = queue.Queue(ahead)
     stopped = threading.Event()
 
     def produce() -> None:
         try:
-            for future in _submit_frames(pool, study, start, preprocessing, fields):
+            frames = _submit_frames(pool, study, start, preprocessing, fields)
+            for future in islice(frames, None if stop is None else stop - start):
                 pending.put(future)
                 if stopped.is_set():
                     return

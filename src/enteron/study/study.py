@@ -245,9 +245,12 @@ class Study(ABC):
         return int(self.numbers[row] - self.numbers[0]) / self.rate
 
     def _record_unreadable(self, frame: Frame) -> None:
-        if frame.image is not None:
-            return
-        self.unreadable[frame.number] = frame.problem or "unreadable"
+        if frame.image is None:
+            self.note_unreadable(frame.number, frame.problem or "unreadable")
+
+    def note_unreadable(self, number: int, problem: str) -> None:
+        """Record a frame that cannot be read; too many of them make the study unusable."""
+        self.unreadable[number] = problem
         if 2 * len(self.unreadable) > len(self):
             first = min(self.unreadable.copy())  # other threads may add to it meanwhile
             raise StudyError(
