@@ -2,7 +2,9 @@
 
 `enteron bench review_load [-- --readers 20 --minutes 10 --kills 10 --pause 1]`. Every reader acts
 once a `pause` on average, on four studies. Printed: answers within 150 ms, actions that were
-acknowledged and are not in the record, and whether the chain verifies.
+acknowledged and are not in the record, and whether the chain verifies. Waiting depends on what else
+the machine does: the CPU that an answer takes, and how long 5 ms of CPU took meanwhile, are printed
+beside it.
 """
 
 import argparse
@@ -35,6 +37,11 @@ def main() -> None:
     print(f"answers: {len(outcome.seconds):,}, within 150 ms: {within:.1%}")
     for share in (0.5, 0.95, 0.99):
         print(f"  {share:.0%} within {1000 * outcome.percentile(share):.0f} ms")
+    each = outcome.server_seconds / max(1, len(outcome.seconds))
+    print(f"CPU of the server per answer, its starts included: {1000 * each:.1f} ms")
+    if outcome.slowness:
+        median = sorted(outcome.slowness)[len(outcome.slowness) // 2]
+        print(f"meanwhile 5 ms of CPU took {1000 * median:.0f} ms on this machine (median)")
     print(f"acknowledged actions: {len(outcome.acknowledged):,}, of these lost: {outcome.lost}")
     print(f"rows of the record: {outcome.rows:,}, chain: {outcome.problems or 'verifies'}")
     for answer, count in sorted(outcome.answers.items()):

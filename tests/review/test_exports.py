@@ -31,10 +31,14 @@ REJECTED = [("polyp", 350, 360), ("blood", 400, 410)]
 
 
 @pytest.fixture(scope="module")
-def study(tmp_path_factory):
+def reading(tmp_path_factory):
     root = tmp_path_factory.mktemp("secret-patient-name")
-    reading = write_reading(root / "readings" / "7", write_study(root / "studies"))
-    with ReviewStore(root / "readings" / REVIEWS) as store:
+    return write_reading(root / "readings" / "7", write_study(root / "studies"))
+
+
+@pytest.fixture(scope="module")
+def study(reading, tmp_path_factory):
+    with ReviewStore(tmp_path_factory.mktemp("store") / REVIEWS) as store:
         review(store, reading)
         yield reviewed(store, reading)
 
@@ -128,9 +132,8 @@ def test_labels_are_present_absent_or_unknown(study):
     assert at(520, "colon") == "present"
 
 
-def test_without_a_signature_nothing_is_absent_by_silence(tmp_path):
-    reading = write_reading(tmp_path / "r" / "7", write_study(tmp_path / "s"))
-    with ReviewStore(tmp_path / "r" / REVIEWS) as store:
+def test_without_a_signature_nothing_is_absent_by_silence(reading, tmp_path):
+    with ReviewStore(tmp_path / REVIEWS) as store:
         review(store, reading, sign=False)
         state = store.state("7")
     labels = frame_labels(state, np.arange(FRAMES))
@@ -150,18 +153,16 @@ def test_the_table_of_labels_is_read_as_it_was_written(files, study, tmp_path):
     assert set(frames) - set(table.frames.tolist()) == set(frames[~labels.informative].tolist())
 
 
-def test_a_study_that_nobody_reviewed_is_not_exported(tmp_path):
-    reading = write_reading(tmp_path / "r" / "7", write_study(tmp_path / "s"))
+def test_a_study_that_nobody_reviewed_is_not_exported(reading, tmp_path):
     with (
-        ReviewStore(tmp_path / "r" / REVIEWS) as store,
+        ReviewStore(tmp_path / REVIEWS) as store,
         pytest.raises(EnteronError, match="study 7 was not reviewed; review it first"),
     ):
         reviewed(store, reading)
 
 
-def test_the_signed_version_is_exported_unless_the_draft_is_asked_for(tmp_path):
-    reading = write_reading(tmp_path / "r" / "7", write_study(tmp_path / "s"))
-    with ReviewStore(tmp_path / "r" / REVIEWS) as store:
+def test_the_signed_version_is_exported_unless_the_draft_is_asked_for(reading, tmp_path):
+    with ReviewStore(tmp_path / REVIEWS) as store:
         review(store, reading)
         machine = opening(reading)
         expected = store.state("7").version
@@ -198,9 +199,8 @@ def test_fhir_is_valid_and_complete(files):
     assert "excavated: ulcer, frames 120 to 129, small intestine" in table["text"]["div"]
 
 
-def test_a_draft_is_preliminary(tmp_path):
-    reading = write_reading(tmp_path / "r" / "7", write_study(tmp_path / "s"))
-    with ReviewStore(tmp_path / "r" / REVIEWS) as store:
+def test_a_draft_is_preliminary(reading, tmp_path):
+    with ReviewStore(tmp_path / REVIEWS) as store:
         review(store, reading, sign=False)
         files = dict(export_study(reviewed(store, reading), ExportFormat.FHIR))
     table = json.loads(files["diagnostic-report.json"])
@@ -269,11 +269,12 @@ def test_dciodvfy_finds_no_error(files, tmp_path):
         assert errors == [], name
 
 
-def test_a_reading_without_pictures_has_no_dicom(tmp_path):
-    reading = write_reading(tmp_path / "r" / "7", write_study(tmp_path / "s"))
-    with ReviewStore(tmp_path / "r" / REVIEWS) as store:
+def test_a_reading_without_pictures_has_no_dicom(reading, tmp_path):
+    with ReviewStore(tmp_path / REVIEWS) as store:
         review(store, reading)
-        shutil.rmtree(reading.folder / "pictures")
-        found = reviewed(store, load_reading(reading.folder))
+        bare = shutil.copytree(
+            reading.folder, tmp_path / "bare", ignore=shutil.ignore_patterns("pictures")
+        )
+        found = reviewed(store, load_reading(bare))
         with pytest.raises(EnteronError, match="no pictures of study 7 are stored"):
             export_study(found, ExportFormat.DICOM)

@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 import pydicom
 import pytest
+from pydicom.encaps import encapsulate, generate_frames
+from pydicom.uid import UID
 
 from enteron.errors import StudyError
 from enteron.study import open_study
@@ -20,7 +22,7 @@ def changed(path: Path, **values):
     dataset = pydicom.dcmread(path)
     for name, value in values.items():
         if name == "syntax":
-            dataset.file_meta.TransferSyntaxUID = pydicom.uid.UID(value)
+            dataset.file_meta.TransferSyntaxUID = UID(value)
         elif value is None:
             delattr(dataset, name)
         else:
@@ -86,8 +88,8 @@ def test_planes_and_grey_are_read(tmp_path):
 def test_a_frame_in_several_pieces_is_read(tmp_path):
     path = write_dicom(tmp_path / "v.dcm", 4, "jpeg")
     dataset = pydicom.dcmread(path)
-    frames = list(pydicom.encaps.generate_frames(dataset.PixelData, number_of_frames=4))
-    dataset.PixelData = pydicom.encaps.encapsulate(frames, fragments_per_frame=2)
+    frames = list(generate_frames(dataset.PixelData, number_of_frames=4))
+    dataset.PixelData = encapsulate(frames, fragments_per_frame=2)
     dataset["PixelData"].is_undefined_length = True
     dataset.save_as(path)
     images = [frame.image for frame in open_study(path)]
@@ -143,6 +145,28 @@ def test_files_that_are_no_dicom(tmp_path):
     video = changed(write_dicom(tmp_path / "w.dcm", 6, "jpeg"), syntax="1.2.840.10008.1.2.4.102")
     with pytest.raises(StudyError, match="in no container that is read"):
         open_study(video)
+
+
+@pytest.mark.parametrize("kind", ["native", "jpeg", "libx264"])
+def test_a_mutated_file_never_ends_in_another_error(tmp_path, kind):
+    path = write_dicom(tmp_path / "v.dcm", 4, kind)
+    whole = path.read_bytes()
+    random = np.random.default_rng(1)
+    refused = 0
+    for number in range(40):
+        data = bytearray(whole)
+        head = number % 2 == 0  # in the header, or anywhere
+        for at in random.integers(0, 900 if head else len(data), size=4):
+            data[at] = int(random.integers(256))
+        if number % 5 == 0:
+            del data[int(random.integers(len(data))) :]
+        path.write_bytes(data)
+        try:
+            with open_study(path) as study:
+                list(study)
+        except StudyError:
+            refused += 1
+    assert 0 < refused < 40
 
 
 @pytest.mark.parametrize("kind", ["native", "libx264"])

@@ -31,18 +31,19 @@ UsersFile = Annotated[Path, typer.Argument(help="The file of users.", readable=F
 
 @app.command()
 def status(root: RootArgument) -> None:
-    """List the studies that have a review: state, decisions, who, minutes of reading.
+    """List the studies that have a review: state, findings decided about, who, minutes.
 
     Example: [bold]enteron review status readings[/bold]
     """
     from enteron.cli.console import console, markup, table
+    from enteron.labels import FINDINGS
 
     with _store(root) as store:
         rows: list[list[str]] = []
         for study in store.studies():
             state = store.state(study)
             signed = len(state.signatures)
-            decisions = [event.decision for event in state.events.values()]
+            decisions = [e.decision for e in state.events.values() if e.label in FINDINGS]
             minutes = sum(spent.active for spent in state.times.values()) / 60
             rows.append(
                 [
@@ -275,10 +276,7 @@ def remove(
             "it is not clear what is to be removed", "name a study, or give --older-than DAYS"
         )
     with _store(root) as store:
-        if study is not None:
-            chosen = [study]
-        else:
-            chosen = _untouched(store, older_than or 0)
+        chosen = [study] if study is not None else _untouched(store, older_than or 0)
         if study is not None and study not in store.studies():
             raise EnteronError(
                 f"there is no review of study {study[:100]}",

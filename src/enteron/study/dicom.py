@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from enteron.errors import StudyError, shorten
-from enteron.files import NO_LIMIT, open_file
+from enteron.files import MAX_ROWS, NO_LIMIT, open_file
 from enteron.study.picture import UnreadablePictureError, decode_picture
 from enteron.study.study import RGB, Frame, Study
 from enteron.study.video import VideoFile
@@ -261,10 +261,11 @@ def _require_pixels(path: Path, header: _Header) -> None:
         )
     if header.syntax in _NATIVE and header.colours.startswith("YBR"):
         raise StudyError(f"{name} has colours that are not read ('{header.colours}')", _CONVERT)
-    if not (0 < header.height <= _SIDE and 0 < header.width <= _SIDE and header.frames > 0):
+    fits = 0 < header.height <= _SIDE and 0 < header.width <= _SIDE
+    if not fits or not 0 < header.frames <= MAX_ROWS:
         raise StudyError(
             f"{name} states {header.frames} frames of {header.width} x {header.height} pixels",
-            f"frames have at most {_SIDE} x {_SIDE} pixels",
+            f"there are at most {MAX_ROWS:,} of {_SIDE} x {_SIDE}",
         )
 
 
@@ -287,8 +288,8 @@ def _frame_offsets(path: Path, file: BinaryIO, header: _Header) -> NDArray[np.in
             "that says which is which",
             "copy it again from its source, or convert it to a video file",
         )
-    begin = fragments[0][0] - 8
-    return np.column_stack((begin + offsets, np.append(begin + offsets[1:], fragments[-1][1])))
+    starts = np.minimum(fragments[0][0] - 8 + offsets, fragments[-1][1])
+    return np.column_stack((starts, np.append(starts[1:], fragments[-1][1])))
 
 
 def _items(path: Path, file: BinaryIO, header: _Header) -> list[tuple[int, int]]:
