@@ -24,6 +24,7 @@ from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Depends, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
@@ -36,11 +37,12 @@ from enteron.review.store import describe
 from enteron.review.summary import Finding, summarise
 from enteron.serve.access import COOKIE, User
 from enteron.serve.opened import OpenedReading
-from enteron.serve.pictures import Flag
+from enteron.serve.pictures import Answer, Flag
 from enteron.serve.service import Service
 from enteron.types import Event
 
 MOST_FRAMES: Final = 64  # in one batch
+AT_ONCE: Final = 4  # pictures after which is looked whether somebody still waits for the batch
 PLACEHOLDERS: Final = {
     flag: (
         '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 160 160"><rect width="160" '
@@ -143,15 +145,27 @@ def source(reading: Opened) -> JSONResponse:
 
 
 @router.get("/api/studies/{study}/frames")
-def frames(
+async def frames(
     reading: Opened,
+    request: Request,
     start: Annotated[int, Query(ge=0)],
     count: Annotated[int, Query(ge=1, le=MOST_FRAMES)] = 1,
     step: Annotated[int, Query(ge=1, le=64)] = 1,
 ) -> Response:
-    """A batch of pictures."""
+    """A batch of pictures.
+
+    A video is decoded for one batch after the other, and no longer than somebody waits for it:
+    whoever has jumped elsewhere has given up the batches before.
+    """
     positions = range(start, min(start + count * step, len(reading.frames)), step)
-    return Response(batch(reading, positions), media_type="application/octet-stream")
+    answers: list[Answer] = []
+    async with reading.turn:
+        for first in range(0, len(positions), AT_ONCE):
+            if first and await request.is_disconnected():
+                return Response(status_code=499)
+            some = positions[first : first + AT_ONCE]
+            answers += await run_in_threadpool(reading.pictures.jpegs, some)
+    return Response(batch(positions, answers), media_type="application/octet-stream")
 
 
 @router.get("/api/studies/{study}/picture")
@@ -360,9 +374,8 @@ def worklist(service: Service, person: User) -> dict[str, Any]:
     }
 
 
-def batch(reading: OpenedReading, positions: range) -> bytes:
+def batch(positions: range, answers: list[Answer]) -> bytes:
     """Pictures in one answer: how many, then position, flag and length of each, then the JPEGs."""
-    answers = reading.pictures.jpegs(positions)
     head = [struct.pack("<I", len(answers))]
     head += [
         struct.pack("<III", position, int(flag), len(jpeg))

@@ -1,5 +1,6 @@
 """One reading as the pages need it: facts as JSON, curves as bytes, pictures on demand."""
 
+import asyncio
 import gzip
 import threading
 from collections import OrderedDict
@@ -45,6 +46,7 @@ class OpenedReading:
         self.opening: Open = opening(self.reading)
         self.pictures = StudyPictures(self.reading, catalogue, cache, device_text=device_text)
         self.frames = self.reading.stored_axis.frames
+        self.turn = asyncio.Lock()  # one batch after the other
         curves = quantised(calibrated_scores(self.reading))
         self._bucket = curves.bucket
         parts = [curves.high] if curves.full else [curves.high, curves.low]

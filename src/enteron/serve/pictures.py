@@ -48,6 +48,7 @@ SAMPLE_SIDE: Final = (
     144  # pixels: measuring takes a few hundredths of a second a frame at this size
 )
 DARKEST: Final = 0.05  # share of lit pixels below which a frame is too dark to hold text
+CARD: Final = b"card"  # stands in a pack for a frame that is withheld
 ENDS: Final = 60  # frames at both ends of a study in which letters are looked for
 CACHE_FOLDER: Final = ".enteron-serve"
 
@@ -194,8 +195,12 @@ class StudyPictures:
         answer: Answer | None = None
         if self._pack is not None and self._study is not None:
             row = int(np.searchsorted(self._study.numbers, frame))
-            jpeg = self._pack.read(row)
-            answer = None if jpeg is None else (Flag.SHOWN, jpeg)
+            if self._pack.holds(row):
+                jpeg = self._pack.read(row)
+                if jpeg is None:
+                    answer = (Flag.UNREADABLE, b"")
+                else:
+                    answer = (Flag.WITHHELD, b"") if jpeg == CARD else (Flag.SHOWN, jpeg)
         if answer is None and self._study is not None:
             answer = self._from_study(frame, SIDE, QUALITY)
         if answer is None:
@@ -409,8 +414,10 @@ class StudyPictures:
     def _packed_frames(self, start: int) -> Iterator[bytes | None]:
         assert self._study is not None
         for row, frame in enumerate(self._study.frames(start), start):
-            if frame.image is None or self._is_card(frame.image, row):
-                yield None  # which of both is told when it is asked for
+            if frame.image is None:
+                yield None
+            elif self._is_card(frame.image, row):
+                yield CARD
             else:
                 yield self._encode(frame.image, PACK_SIDE, PACK_QUALITY)
 

@@ -9,6 +9,8 @@
  */
 export const h = (tag, properties = {}, ...children) => {
   const element = document.createElement(tag);
+  // First, since an image whose address is known before is fetched at once, hidden or not.
+  if ("loading" in properties) Reflect.set(element, "loading", properties.loading);
   for (const [name, value] of Object.entries(properties)) {
     if (value === undefined || value === null) continue;
     if (name === "class") element.className = value;
