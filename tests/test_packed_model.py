@@ -256,7 +256,7 @@ def test_the_command_takes_the_default_and_says_so(packed, tmp_path, monkeypatch
     result = CliRunner().invoke(app, ["read", str(folder), "--out", str(tmp_path / "out")])
     assert result.exit_code == 0, result.output
     output = " ".join(result.output.split())
-    assert "Model: stand-in 1 (no model was named), trained on synthetic studies" in output
+    assert "The model 'stand-in 1' (no other was named) learnt from Kvasir-Capsule" in output
 
 
 # ---- what is refused
@@ -411,7 +411,8 @@ def source_of(title: str, synthetic: bool) -> Source:
 def test_drawings_are_known_by_their_root_or_by_their_studies():
     drawn, moved = source_of("synthetic studies", True), source_of("studies", False)
     both = samples_of(("a", 5), title=drawn.title) + samples_of(("b", 2), ("c", 3), title="studies")
-    plan: Any = SimpleNamespace(sources=(drawn, moved))
+    request = SimpleNamespace(options=SimpleNamespace(model=ModelOptions(backbone="lite")))
+    plan: Any = SimpleNamespace(sources=(drawn, moved), request=request, boxes={})
     for says, kind in (
         ({"b": True, "c": True}, "drawings"),
         ({"b": True}, "drawings and real frames"),
@@ -421,7 +422,7 @@ def test_drawings_are_known_by_their_root_or_by_their_studies():
         assert [source.kind for source in sources] == ["drawings", kind]
         assert [(source.studies, source.frames) for source in sources] == [(1, 5), (2, 5)]
     # The samples of a single source bear no title.
-    single: Any = SimpleNamespace(sources=(drawn,))
+    single: Any = SimpleNamespace(sources=(drawn,), request=request, boxes={})
     alone = training_sources(single, Samples(samples_of(("a", 4))), {})
     assert [(source.kind, source.studies, source.frames) for source in alone] == [
         ("drawings", 1, 4)

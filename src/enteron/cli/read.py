@@ -267,7 +267,7 @@ def _truths(truth: Path | None, names: list[str]) -> "dict[str, Annotation]":
 def show(reading: "Reading") -> None:
     """Print what a physician asks first: where the capsule was, and what to look at."""
     from enteron.cli.console import NONE, console, markup, number, table
-    from enteron.folders.trust import learnt_from, unlike_study
+    from enteron.folders.trust import learnt_from, other_kind, unlike_study
     from enteron.labels import LABELS, REGIONS
 
     out = console()
@@ -277,14 +277,16 @@ def show(reading: "Reading") -> None:
         f"[bold]Study {markup(reading.study)}[/bold]: {run.rows:,} frames, "
         + (f"{unreadable:,} of them unreadable" if unreadable else "all readable")
     )
-    if run.model is not None:
+    if (sentence := learnt_from(run.model)) is not None:
+        out.print(f"[yellow]Note:[/yellow] {markup(sentence)}")
+    elif run.model is not None:
         out.print(f"[dim]Model:[/dim] {markup(run.model.sentence)}.")
     if run.missing is not None:
         out.print(f"[bold red]Incomplete:[/bold red] {run.missing.sentence}.")
     if (sentence := unlike_study(run)) is not None:
         out.print(f"[bold red]Unlike study:[/bold red] {sentence}")
-    if (sentence := learnt_from(run.model)) is not None:
-        out.print(f"[yellow]Note:[/yellow] {markup(sentence)}")
+    if (sentence := other_kind(run)) is not None:
+        out.print(f"[yellow]Note:[/yellow] {sentence}")
     for note in run.notes:
         out.print(f"[yellow]Note:[/yellow] {note}.")
     if run.redundant is not None:

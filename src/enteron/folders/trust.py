@@ -29,6 +29,8 @@ def learnt_from(model: ModelFacts | None) -> str | None:
     if model is None or not model.sources:
         return None
     name = f"The model '{model.name}'" if model.name else "The model"
+    if model.default:
+        name = f"{name} (no other was named)"
     drawings = [s for s in model.sources if s.kind == "drawings"]
     others = [s for s in model.sources if s.kind != "drawings"]
     if not others:
@@ -60,6 +62,21 @@ def _group(labels: Sequence[str], group: Sequence[str], name: str) -> str:
 
 def _studies(sources: Sequence[TrainingSource]) -> str:
     return quantity(sum(source.studies for source in sources), "study", "studies")
+
+
+def other_kind(run: RunRecord) -> str | None:
+    """A sentence where the study looks like drawings, and findings were learnt from real frames."""
+    if run.likeness is None or run.likeness.nearest != "drawings" or run.model is None:
+        return None
+    taught = _taught(run.model.sources, "drawings")
+    unknown = [finding for finding in FINDINGS if finding not in taught]
+    if not taught or not unknown:
+        return None
+    return (
+        "This study looks like drawings, from which the model never learnt "
+        f"{'any finding' if len(unknown) == len(FINDINGS) else ', '.join(unknown)}: what it "
+        "reports of that here means nothing."
+    )
 
 
 def is_unlike(run: RunRecord) -> bool:

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from enteron.decoding.events import DecodedEvent
 from enteron.folders.reading import CombinationFacts, CombinedMember, Reading, RunRecord
-from enteron.folders.trust import drawn_only_labels, learnt_from, unlike_study
+from enteron.folders.trust import drawn_only_labels, learnt_from, other_kind, unlike_study
 from enteron.labels import COLUMN, FINDINGS, LANDMARKS, REGIONS
 from enteron.report.clock import Clock, counted
 from enteron.types import Gap
@@ -39,6 +39,7 @@ class SummaryPanel:
     unproven: tuple[tuple[str, str], ...]  # those that it was never shown to recognise, and why
     learnt_from: str | None  # a sentence
     unlike: str | None  # a sentence, where the study looks unlike all that the model knows
+    other_kind: str | None  # a sentence, where it looks like what taught no findings
     any_drawn_only: bool
     thresholds_known: bool  # so that the two can be told apart
     time_note: str
@@ -65,6 +66,7 @@ def summary_panel(events: Sequence[DecodedEvent], clock: Clock, run: RunRecord) 
         unproven=tuple((label, unproven[label]) for label in absent if label in unproven),
         learnt_from=learnt_from(run.model),
         unlike=unlike_study(run),
+        other_kind=other_kind(run),
         any_drawn_only=any(event.label in drawn_only for event in events),
         thresholds_known=bool(run.thresholds),
         time_note=_time_note(clock),
