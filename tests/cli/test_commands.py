@@ -83,9 +83,16 @@ def test_demo_tells_the_whole_story(enteron, tmp_path):
     assert (tmp_path / "kept" / "model" / "calibration.json").exists()
 
 
-@pytest.mark.parametrize("command", [("demo",), ("read", "--example")])
-def test_the_first_page_needs_nothing_but_the_package(enteron, tmp_path, command):
-    said = enteron(*command, "--out", "first", timeout=600).stdout
+def test_the_example_is_what_the_demo_shows(command, monkeypatch):
+    shown: list[tuple[Path, int]] = []
+    monkeypatch.setattr(demo, "show_example", lambda out, seed: shown.append((out, seed)))
+    assert command("read", "--example", "--out", "first")[0] == 0
+    assert command("read", "--example")[0] == 0
+    assert shown == [(Path("first"), 7), (Path("enteron-example"), 7)]
+
+
+def test_the_first_page_needs_nothing_but_the_package(enteron, tmp_path):
+    said = enteron("demo", "--out", "first", timeout=600).stdout
     assert "learnt regions and landmarks from drawings only" in " ".join(said.split())
     assert "from which the model never learnt any finding" in " ".join(said.split())
     assert "Not looked for: " in said

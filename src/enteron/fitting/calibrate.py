@@ -1,5 +1,6 @@
 """From a model and labelled studies to a calibration: embed, score, fit."""
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from enteron.appearance import Appearance, fit_appearance
+from enteron.appearance import LEAST_STUDIES, Appearance, fit_appearance
 from enteron.calibration import Calibration, FittedFor
 from enteron.confidence import Reference, Signatures, StudyStatistics, study_signature
 from enteron.datasets.dataset import Dataset, DatasetStudy
@@ -147,7 +148,7 @@ def calibrate_model(
         calibration = with_measured(calibration, measured)
     save_fitted(calibration, priors, model)
     members = {*entries, *left_out_entries, *_training_keys(model, record, part)}
-    save_appearance(_appearance(scorer, folder, members, roots, datasets), model)
+    save_appearance(_appearance(scorer, folder, members, roots), model)
     labels = FrameLabels.concatenate([study.labels for study in studies])
     unknown = len(labels) - labels.known_counts
     return CalibrationReport(
@@ -194,19 +195,32 @@ def _appearance(
     features: Path,
     members: Collection[str],
     roots: Sequence[Path],
-    datasets: Mapping[str, Dataset],
 ) -> Appearance:
-    """What the studies look like that trained the model or calibrate it."""
+    """What the studies look like that trained the model or calibrate it.
+
+    Frames that are not stored are encoded only for kinds of data that have studies enough for a
+    limit.
+    """
+    known: list[tuple[str, DatasetStudy, DataKind]] = [
+        (key, entry, _kind(source.dataset))
+        for source in open_sources(roots)
+        for study, entry in source.dataset.studies.items()
+        if (key := source.key(study)) in members
+    ]
+    counts = Counter(kind for _, _, kind in known)
     by_kind: dict[DataKind, list[NDArray[np.floating]]] = {}
-    for source in open_sources(roots):
-        for study, entry in source.dataset.studies.items():
-            key = source.key(study)
-            if key not in members:
-                continue
-            frames = scorer.appearance(key, entry, features)
-            kind: DataKind = "drawings" if datasets[key].synthetic else "real frames"
+    for key, entry, kind in known:
+        frames = scorer.stored_appearance(key, features)
+        if frames is None and counts[kind] >= LEAST_STUDIES:
+            with entry.open() as study:
+                frames = scorer.encode_some(study)
+        if frames is not None:
             by_kind.setdefault(kind, []).append(frames)
     return fit_appearance(by_kind, scorer.encoder.backbone_hash)
+
+
+def _kind(dataset: Dataset) -> DataKind:
+    return "drawings" if dataset.synthetic else "real frames"
 
 
 def _with_origins(

@@ -72,17 +72,17 @@ class StudyScorer:
             studies[key] = _labelled_study(entry, scores, labelled)
         return studies
 
-    def appearance(self, key: str, entry: DatasetStudy, features: Path) -> NDArray[np.floating]:
-        """(frames, 512) embeddings of a study: those stored, or those of some frames made now."""
+    def stored_appearance(self, key: str, features: Path) -> NDArray[np.floating] | None:
+        """(frames, 512) stored embeddings of a study by this encoder; None where there are none."""
         from enteron.inference.store import SUFFIX, open_embeddings
 
         path = features / f"{key}{SUFFIX}"
-        if path.exists():
-            store = open_embeddings(path, check=False)
-            if store.key.backbone == self.encoder.backbone_hash:
-                return np.asarray(store.appearance)
-        with entry.open() as study:
-            return self.encode_some(study)
+        if not path.exists():
+            return None
+        store = open_embeddings(path, check=False)
+        if store.key.backbone != self.encoder.backbone_hash:
+            return None
+        return np.asarray(store.appearance)
 
     def encode_some(self, study: Study) -> Features:
         """(frames, 512) embeddings of some readable frames, evenly spread."""

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING
 
 from enteron.errors import ModelError
 from enteron.files import RECORD_LIMIT, make_folder, read_bytes, write_bytes
+from enteron.folders.left_out import LEFT_OUT
 from enteron.folders.model import (
     CALIBRATION,
     PRIORS,
     RECORD,
     SPLIT,
+    TRAINING,
     WEIGHTS,
     ModelRecord,
     load_calibration,
@@ -88,6 +90,11 @@ def _pack(
     )
     for file in (SPLIT, PRIORS):
         _copy(model / file, out / file)
+    left_out = model / TRAINING / LEFT_OUT
+    if left_out.is_dir():  # calibration needs them; nothing else does
+        make_folder(out / TRAINING / LEFT_OUT, error=ModelError)
+        for path in sorted(left_out.glob("*.parquet")):
+            _copy(path, out / TRAINING / LEFT_OUT / path.name)
     calibrated = _still_fits(model, packed)
     if calibrated:
         _copy(model / CALIBRATION, out / CALIBRATION)

@@ -36,7 +36,7 @@ class SummaryPanel:
     reported: tuple[ReportedLabel, ...]
     not_found: tuple[str, ...]  # findings without an event
     silenced: tuple[str, ...]  # findings that the decoder never reports with these settings
-    unproven: tuple[tuple[str, str], ...]  # those that it was never shown to recognise, and why
+    unproven: tuple[tuple[str, str], ...]  # labels that it was never shown to recognise, and why
     learnt_from: str | None  # a sentence
     unlike: str | None  # a sentence, where the study looks unlike all that the model knows
     other_kind: str | None  # a sentence, where it looks like what taught no findings
@@ -63,13 +63,21 @@ def summary_panel(events: Sequence[DecodedEvent], clock: Clock, run: RunRecord) 
         reported=reported,
         not_found=tuple(label for label in absent if label not in silent),
         silenced=tuple(label for label in silenced if label not in unproven),
-        unproven=tuple((label, unproven[label]) for label in absent if label in unproven),
+        unproven=_by_reason({label: unproven[label] for label in absent if label in unproven}),
         learnt_from=learnt_from(run.model),
         unlike=unlike_study(run),
         other_kind=other_kind(run),
         any_drawn_only=any(event.label in drawn_only for event in events),
         thresholds_known=bool(run.thresholds),
         time_note=_time_note(clock),
+    )
+
+
+def _by_reason(unproven: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """Labels with a reason in common, and the reason."""
+    return tuple(
+        (", ".join(label for label in unproven if unproven[label] == reason), reason)
+        for reason in dict.fromkeys(unproven.values())
     )
 
 
