@@ -5,12 +5,15 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
+from sklearn.metrics import roc_auc_score
 
 from enteron import read
 from enteron.datasets.dataset import Box
 from enteron.errors import ConfigError, TrainingError
 from enteron.fitting.calibrate import calibrate_model
+from enteron.folders.left_out import LEFT_OUT, read_left_out
 from enteron.folders.model import load_model, read_record
+from enteron.folders.packing import pack_model
 from enteron.inference.embed import EmbedOptions, embed_study
 from enteron.inference.pictures import prepare_frame
 from enteron.inference.runtimes import make_encoder
@@ -220,3 +223,92 @@ def test_teaching_frames_are_bounded_and_spread_over_studies():
     assert [int((rows[0] < 1000).sum()), len(rows[1])] == [60, 60]
     assert np.diff(rows[0][:60]).max() <= 18  # evenly over the thousand
     assert rows[2].max() < 300  # a lesion without a box does not say where it is
+
+
+# ---- findings by evidence alone (recipe default)
+
+
+def write_regions(root: Path) -> Path:
+    """Four studies in which everything is labelled: a tone per region, no finding."""
+    lines = ["study,frame," + ",".join(LABELS)]
+    for number, study in enumerate("wxyz"):
+        rng = np.random.default_rng(100 + number)
+        folder = root / study
+        folder.mkdir(parents=True)
+        for frame in range(10):
+            region = frame // 2
+            image = np.full((112, 112, 3), 40 * (region + 1)) + 8 * rng.normal(size=(112, 112, 3))
+            picture = np.clip(image, 0, 255).astype(np.uint8)
+            cv2.imwrite(str(folder / f"frame_{frame:06d}.png"), picture)
+            cells = ["1" if column == region else "0" for column in range(len(LABELS))]
+            lines.append(f"{study},{frame},{','.join(cells)}")
+    (root / "frames.csv").write_text("\n".join(lines) + "\n")
+    return root
+
+
+@pytest.fixture(scope="module")
+def regions(tmp_path_factory) -> Path:
+    return write_regions(tmp_path_factory.mktemp("regions") / "regions")
+
+
+def default_options():
+    patches = {"steps": 60, "rate": 1e-2, "folds": 2}
+    return recipe("default", epochs=1, batch=16, patches=patches)
+
+
+@pytest.fixture(scope="module")
+def apart(root, regions, tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("models") / "apart"
+    request = TrainingRequest((regions, root), out, default_options())
+    run_training(make_plan(request, SilentProgress()), SilentProgress())
+    return out
+
+
+def test_regions_and_findings_are_learnt_apart(apart, root, regions):
+    network, record = load_model(apart)
+    by_title = {source.labels for source in record.sources}
+    assert by_title == {tuple(LABELS[:5]), ("ulcer",)}
+    plan = make_plan(
+        TrainingRequest((regions, root), apart.parent / "none", default_options()),
+        SilentProgress(),
+    )
+    assert {study.partition(".")[0] for study in plan.split.val} == {"regions"}
+    assert sum(study.startswith("own.") for study in plan.split.train) == 5  # all boxes train
+    left_out = read_left_out(apart / "training" / LEFT_OUT)
+    assert sorted(left_out) == [f"own.{study}" for study in "abcde"]
+    scores = left_out["own.c"].values[:, COLUMN["ulcer"]]
+    # Every other frame has an ulcer; a clip's mean is highest where two of its three frames do.
+    assert roc_auc_score(np.arange(FRAMES) % 2, scores) > 0.8
+    assert network.evidence is not None
+    assert (network.evidence.scale[ULCER] > 0).item()
+
+
+def test_calibrated_on_what_was_left_out_and_off_without_proof(apart, root, regions, tmp_path):
+    report = calibrate_model(apart, (regions, root))
+    calibration = report.calibration
+    assert calibration.fitted_for is not None
+    assert calibration.fitted_for.left_out_studies == 5
+    assert calibration.measured is not None
+    assert set(calibration.measured) == {"ulcer"}
+    assert calibration.measured["ulcer"].studies == 5
+    assert calibration.measured["ulcer"].auc > 0.8
+    assert set(calibration.unproven) == set(FINDINGS) - {"ulcer"}
+    reading = read(root / "e", model=apart, out=tmp_path / "reading")
+    assert reading.run.model is not None
+    assert set(reading.run.model.unproven) == set(calibration.unproven)
+    assert reading.run.likeness is not None
+
+
+def test_data_without_regions_are_refused(root, tmp_path):
+    request = TrainingRequest((root,), tmp_path / "model", default_options())
+    with pytest.raises(TrainingError, match="has all five regions labelled, and the head learns"):
+        make_plan(request, SilentProgress())
+
+
+def test_a_packed_folder_keeps_what_its_calibration_needs(apart, tmp_path):
+    packed = pack_model(apart, tmp_path / "packed").record
+    assert packed.precision == "half"
+    first, second = (
+        read_left_out(folder / "training" / LEFT_OUT) for folder in (apart, tmp_path / "packed")
+    )
+    assert sorted(first) == sorted(second)
