@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from playwright.sync_api import BrowserContext, Page, sync_playwright
+from playwright.sync_api import Error as PlaywrightError
 
 FLAGS = (
     "--no-sandbox", "--disable-gpu", "--disable-background-networking",
@@ -140,8 +141,14 @@ class Tab:
         self.page.wait_for_timeout(1000 * seconds)
 
     def settle(self) -> None:
-        """Let the page draw."""
-        self.run(LATE)
+        """Let the page draw; where what was pressed leads to another page, that one."""
+        try:
+            self.run(LATE)
+        except PlaywrightError as error:
+            if "navigated" not in str(error) and "destroyed" not in str(error):
+                raise
+            self.page.wait_for_load_state()
+            self.run(LATE)
 
     def mouse(self, kind: str, x: float, y: float, **more: Any) -> None:
         """`kind` is mousePressed, mouseReleased, mouseMoved or mouseWheel."""

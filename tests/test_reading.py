@@ -244,7 +244,15 @@ reading.read(Path(sys.argv[1]), model=Path(sys.argv[2]), out=Path(sys.argv[3]))
 
 
 @pytest.mark.parametrize(
-    "where", ["embed", "score", "write_events", "save_pictures", "write_report"]
+    "where",
+    [
+        "embed",
+        "write_events",
+        *(
+            pytest.param(w, marks=pytest.mark.slow)
+            for w in ("score", "save_pictures", "write_report")
+        ),
+    ],
 )
 def test_killed_in_any_stage_a_rerun_ends_with_the_same_files(tmp_path, model, reader, where):
     folder = write_frames(tmp_path / "77", range(70))

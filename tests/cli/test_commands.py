@@ -71,6 +71,7 @@ def test_version(enteron):
     assert enteron("--version").stdout.strip() == __version__
 
 
+@pytest.mark.slow
 def test_demo_tells_the_whole_story(enteron, tmp_path):
     said = enteron("demo", "--full", "--quick", "--out", "kept", timeout=600).stdout
     for chapter in ("1. Drawing", "2. Training", "3. Calibrating", "4. Reading NaviCam"):

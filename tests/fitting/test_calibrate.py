@@ -109,6 +109,7 @@ def store_features(model, data, views) -> None:
             embed_study(entry.open(), encoder, path, EmbedOptions(), views=views)
 
 
+@pytest.mark.slow
 def test_features_with_augmented_views_of_training_are_used(model, data, monkeypatch):
     plain = calibrate_model(model, data).calibration
     for path in (model / "features").iterdir():

@@ -4,6 +4,7 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -86,14 +87,22 @@ def model(trained, tmp_path) -> Path:
 def quick_fit(monkeypatch):
     """Neither encoding nor fitting: one row per study, and a calibration that counts them."""
 
-    def scored(model, entries, features, progress, **_):
-        axis, zeros = FrameAxis(np.arange(1)), np.zeros((1, len(LABELS)))
-        return [
-            LabelledStudy(Scores(study, axis, zeros.astype(np.float32)), zeros > 0)
-            for study in entries
-        ]
+    class QuickScorer:
+        def __init__(self, *_, **__):
+            self.encoder = SimpleNamespace(backbone_hash="a" * 64)
 
-    monkeypatch.setattr(calibrate_module, "labelled_studies", scored)
+        def labelled(self, entries, features):
+            axis, zeros = FrameAxis(np.arange(1)), np.zeros((1, len(LABELS)))
+            return {
+                study: LabelledStudy(Scores(study, axis, zeros.astype(np.float32)), zeros > 0)
+                for study in entries
+            }
+
+        def stored_appearance(self, key, features):
+            return np.random.default_rng(len(key)).normal(size=(4, 8)).astype(np.float32)
+
+    monkeypatch.setattr(calibrate_module, "StudyScorer", QuickScorer)
+    monkeypatch.setattr(calibrate_module, "_reference", lambda *_: None)
     monkeypatch.setattr(
         calibrate_module, "fit_decoder", lambda studies, *_: Calibration(studies=len(studies))
     )

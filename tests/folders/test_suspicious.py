@@ -44,8 +44,9 @@ class Store:
         self.readable = np.arange(rows)
         self.features = rng.normal(size=(rows, 2, 64)) + 2 + shift * np.sin(np.arange(64))
 
-    def view(self, name: str) -> int:
-        return ["flipped", "plain"].index(name)
+    @property
+    def appearance(self) -> np.ndarray:
+        return self.features[:, 1]
 
     def __len__(self):
         return len(self.frames)

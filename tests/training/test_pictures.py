@@ -171,6 +171,7 @@ def test_a_study_that_cannot_be_read_ends_in_a_sentence(tmp_path):
         list(source.batches([Draw(np.array([0, 1, 2, 3]), None)]))
 
 
+@pytest.mark.slow
 def test_full_fine_tuning_of_vit_tiny_end_to_end(tmp_path):
     """The backbone learns too, and an unreadable frame is survived."""
     write_frames(tmp_path / "7", range(20), size=SIZE)

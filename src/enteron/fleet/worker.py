@@ -7,7 +7,6 @@ parent, however that ends.
 """
 
 import ctypes
-import json
 import os
 import resource
 import signal
@@ -15,6 +14,7 @@ import sys
 from typing import IO, Any
 
 from enteron.errors import EnteronError
+from enteron.files import json_text
 from enteron.fleet.task import Task
 from enteron.fleet.work import Assignment, StudyWorker
 
@@ -43,7 +43,7 @@ def main() -> None:
 
 
 def _answer(answers: IO[str], content: dict[str, Any]) -> None:
-    answers.write(json.dumps(content) + "\n")
+    answers.write(json_text(content) + "\n")
     answers.flush()
 
 
