@@ -26,6 +26,7 @@ from enteron.datasets.dataset import DatasetStudy
 from enteron.datasets.layouts import open_dataset
 from enteron.datasets.splits import Split, save_split
 from enteron.errors import StudyError
+from enteron.fitting.measuring import frame_auc
 from enteron.folders.model import load_model
 from enteron.inference.embed import EmbedOptions, embed_study
 from enteron.inference.encoder import ImageBatch
@@ -519,18 +520,10 @@ def pairs_of(frames: Frames, protocol: Mapping) -> list[Pair]:
     return pairs
 
 
-def auc(positives: NDArray, negatives: NDArray) -> float:
-    """Share of pairs of frames in the right order; ties count one half."""
-    order = np.sort(negatives)
-    below = np.searchsorted(order, positives, side="left")
-    up_to = np.searchsorted(order, positives, side="right")
-    return float((below + up_to).mean() / (2 * len(negatives)))
-
-
 def mean_auc(scores: Sequence[Scores], pair: Pair) -> float:
     column = FINDINGS.index(pair.finding)
     return float(
-        np.mean([auc(s[pair.positives, column], s[pair.negatives, column]) for s in scores])
+        np.mean([frame_auc(s[pair.positives, column], s[pair.negatives, column]) for s in scores])
     )
 
 
@@ -555,7 +548,8 @@ def difference_interval(
         p = np.concatenate([positive[i] for i in rng.integers(len(positive), size=len(positive))])
         n = np.concatenate([negative[i] for i in rng.integers(len(negative), size=len(negative))])
         a, b = (
-            np.mean([auc(s[p, column], s[n, column]) for s in scores]) for scores in (first, second)
+            np.mean([frame_auc(s[p, column], s[n, column]) for s in scores])
+            for scores in (first, second)
         )
         differences.append(a - b)
     low, high = np.quantile(differences, (0.025, 0.975))
