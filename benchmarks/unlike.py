@@ -32,7 +32,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--frames", type=Path, default=ROOT.parent / "shared/frames")
     parser.add_argument("--studies", type=int, default=40, help="drawn studies that are known")
-    parser.add_argument("--length", type=int, default=64, help="frames of a drawn study")
+    parser.add_argument("--length", type=int, default=400, help="frames of a drawn study")
     parser.add_argument("--out", type=Path, help="keep the drawings here")
     options = parser.parse_args()
     scorer = StudyScorer(default_model())

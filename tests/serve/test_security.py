@@ -1,5 +1,6 @@
 """What is refused: forged hosts and origins, traversal, scripts, sizes, slow clients, tokens."""
 
+import contextlib
 import json
 import socket
 import time
@@ -301,6 +302,53 @@ def test_slow_clients_are_sent_away_and_others_served(root, monkeypatch):
             received = connection.recv(1000)
             assert received == b"" if number % 2 else received.startswith(b"HTTP/1.1 408")
             connection.close()
+
+
+SCRIPT = "/assets/reader.js"
+ASKED = 1000  # times: more than the system's own buffers hold
+
+
+def ask_often(address: str, connection: socket.socket) -> int:
+    """Ask for the same file again and again on one connection; its size."""
+    with urllib.request.urlopen(address + SCRIPT, timeout=10) as answer:
+        size = len(answer.read())
+    assert ASKED * size > 12e6
+    port = int(address.rpartition(":")[2])
+    connection.settimeout(10)
+    connection.connect(("127.0.0.1", port))
+    request = f"GET {SCRIPT} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n"
+    connection.sendall(ASKED * request.encode())
+    return size
+
+
+def test_clients_that_never_take_their_answer_are_cut_off(root, monkeypatch):
+    monkeypatch.setattr(server_module, "TAKE_SECONDS", 0.5)
+    with server(root) as address, socket.socket() as connection:
+        size = ask_often(address, connection)
+        time.sleep(3)  # takes nothing
+        with urllib.request.urlopen(f"{address}/api/studies", timeout=10) as answer:
+            assert answer.status == 200
+        received = 0
+        with contextlib.suppress(ConnectionResetError):
+            while data := connection.recv(1 << 16):
+                received += len(data)
+    assert received < ASKED * size
+
+
+def test_clients_that_take_their_answer_slowly_get_all_of_it(root, monkeypatch):
+    monkeypatch.setattr(server_module, "TAKE_SECONDS", 0.5)
+    with server(root) as address, socket.socket() as connection:
+        size = ask_often(address, connection)
+        received, started, pauses = 0, time.monotonic(), 0
+        while received < ASKED * size:
+            received += len(data := connection.recv(1 << 16))
+            assert data
+            if received // (1 << 19) > pauses:  # half a megabyte, then a rest
+                pauses += 1
+                time.sleep(0.05)
+        assert (
+            time.monotonic() > started + 1
+        )  # longer than the limit for a client that takes nothing
 
 
 # ---- logging in

@@ -5,7 +5,7 @@ Host      only the names under which this server was started: a foreign name tha
 Origin    whatever changes something comes from a page of this server: with its Origin, as JSON and
           with a header of our own, which no form and no foreign script can send.
 Sizes     bodies and addresses have a limit.
-Time      a body has to arrive, and an answer has to be taken, within seconds.
+Time      a body has to arrive within seconds; heads and answers are watched by `server.py`.
 
 Every answer carries a content security policy that allows nothing but files of this server, and no
 answer carries a traceback or a path.
@@ -26,7 +26,6 @@ from enteron.errors import EnteronError
 LARGEST_BODY: Final = 256 << 10  # bytes: reports are text of a few kilobytes
 LONGEST_QUERY: Final = 2 << 10
 BODY_SECONDS: Final = 10.0
-SEND_SECONDS: Final = 30.0  # for one piece of an answer
 HEADER: Final = "x-enteron"
 SAFE: Final = frozenset({"GET", "HEAD"})
 UNSAFE: Final = frozenset({"POST"})
@@ -75,7 +74,7 @@ class Guard:
                 for name, value in HEADERS.items():
                     headers.setdefault(name, value)
                 headers.setdefault("cache-control", "no-store")
-            await asyncio.wait_for(send(message), SEND_SECONDS)
+            await send(message)
 
         refused = self._refused(scope)
         body = b""
@@ -91,8 +90,8 @@ class Guard:
             return
         try:
             await self._app(scope, _replayed(body, receive), guarded_send)
-        except (TimeoutError, ConnectionError):
-            return  # the client takes no answer
+        except ConnectionError:
+            return  # the client is gone
         except EnteronError as error:
             answer = refusal(422, error.problem, error.remedy)
             await _answer_late(answer, started, scope, receive, guarded_send)

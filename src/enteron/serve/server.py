@@ -13,16 +13,19 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from enteron.errors import EnteronError
 
 HEAD_SECONDS: Final = 10.0  # for the head of a request to arrive
+TAKE_SECONDS: Final = 30.0  # in which a client has to take some part of its answer
 MOST_CONNECTIONS: Final = 400
 
 
 class PatientProtocol(H11Protocol):
-    """HTTP, where a client that never ends the head of its request is sent away.
+    """HTTP, where clients that never end a request's head, or never take an answer, are cut off.
 
-    uvicorn waits for ever: it only knows a limit between two requests.
+    uvicorn waits for ever: it only knows a limit between two requests, and then closes a connection
+    in good order, which waits for the client once more.
     """
 
     _deadline: asyncio.TimerHandle | None = None
+    _taking: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
         """Give the first request some seconds."""
@@ -41,7 +44,40 @@ class PatientProtocol(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection."""
         self._disarm()
+        self._stop_watching()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """Watch whether the client takes anything of what is waiting for it."""
+        super().pause_writing()
+        self._watch()
+
+    def resume_writing(self) -> None:
+        """The client has taken most of it."""
+        self._stop_watching()
+        super().resume_writing()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """End a connection on which nothing was asked for some time."""
+        if self.transport.is_closing() or self.transport.get_write_buffer_size():
+            self.transport.abort()
+        else:
+            super().timeout_keep_alive_handler()
+
+    def _watch(self) -> None:
+        waiting = self.transport.get_write_buffer_size()
+        self._taking = self.loop.call_later(TAKE_SECONDS, self._require_less_than, waiting)
+
+    def _require_less_than(self, waiting: int) -> None:
+        if self.transport.get_write_buffer_size() < waiting:
+            self._watch()
+        else:
+            self.transport.abort()  # to close in good order would wait for the client again
+
+    def _stop_watching(self) -> None:
+        if self._taking is not None:
+            self._taking.cancel()
+            self._taking = None
 
     def _arm(self) -> None:
         self._deadline = self.loop.call_later(HEAD_SECONDS, self.transport.close)
