@@ -58,6 +58,8 @@ def landmark_at_transition(
     total = np.concatenate(([0.0], np.cumsum(window, dtype=np.float64))) * kappa
     weight = log_prior + total[None, :] - total[:, None]  # (start, stop)
     top = float(weight.max())
+    if top == -math.inf:  # the window holds no length that the priors allow
+        return None
     mass = np.exp(weight - top)
     presence = priors.presence.labels[label].used.smoothed
     log_odds = math.log(presence / (1 - presence)) + top + math.log(float(mass.sum()))
@@ -93,8 +95,9 @@ def _log_prior(
     lengths = np.arange(2, rows + 1)
     full_lengths = lengths * row_scale  # rows of a full-length study
     z = (np.log(full_lengths) - prior.lengths.log_mean) / prior.lengths.spread
-    tail = np.exp(-(z**2) / 2)
-    tail /= lengths
+    log_tail = -(z**2) / 2 - np.log(lengths)
+    # Relative to the largest: lengths far from the prior's would all round to 0.
+    tail = np.exp(log_tail - log_tail.max(initial=-np.inf))
     of_length = np.concatenate(
         ([0.0, prior.lengths.single], (1 - prior.lengths.single) * tail / tail.sum())
     )[: rows + 1]
