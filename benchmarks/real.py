@@ -75,6 +75,9 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     parser.add_argument("--seeds", type=int, default=3, help="of methods that draw frames")
     parser.add_argument("--border", choices=["kept", "masked"], default="kept")
+    parser.add_argument(
+        "--against", choices=METHODS, default=BASELINE, help="of the paired differences"
+    )
     options = parser.parse_args()
     if not options.data.is_dir():
         raise StudyError(
@@ -84,7 +87,7 @@ def main() -> None:
     frames = load_frames(options.data, options.out, protocol, options.border)
     print(frames.summary())
     results: dict[str, list[Scores]] = {}
-    for name in dict.fromkeys([BASELINE, *options.methods]):
+    for name in dict.fromkeys([BASELINE, options.against, *options.methods]):
         method = METHODS[name]
         seeds = min(options.seeds, method.seeds)
         start = time.perf_counter()
@@ -93,7 +96,7 @@ def main() -> None:
             for seed in range(seeds)
         ]
         print(f"{name}: {time.perf_counter() - start:.0f} s", flush=True)
-    print_tables(results, frames, protocol)
+    print_tables(results, frames, protocol, options.against)
     for name in results:
         print_operating_points(METHODS[name].about, results[name][0], frames)
 
@@ -571,7 +574,7 @@ def macro_interval(values: Sequence[float], pairs: Sequence[Pair]) -> tuple[floa
 
 
 def print_tables(
-    results: Mapping[str, Sequence[Scores]], frames: Frames, protocol: Mapping
+    results: Mapping[str, Sequence[Scores]], frames: Frames, protocol: Mapping, against: str
 ) -> None:
     pairs = pairs_of(frames, protocol)
     findings = list(dict.fromkeys(pair.finding for pair in pairs))
@@ -594,14 +597,14 @@ def print_tables(
         )
     print("\nown, others: mean over pairs whose negatives are of the same video, of other videos")
     for name in results:
-        if name == BASELINE:
+        if name == against:
             continue
-        print(f"\n{METHODS[name].about}, minus {METHODS[BASELINE].about}, pair by pair")
+        print(f"\n{METHODS[name].about}, minus {METHODS[against].about}, pair by pair")
         differences = []
         for index, pair in enumerate(pairs):
-            difference = values[name][index] - values[BASELINE][index]
+            difference = values[name][index] - values[against][index]
             differences.append(difference)
-            low, high = difference_interval(results[name], results[BASELINE], pair, frames)
+            low, high = difference_interval(results[name], results[against], pair, frames)
             kind = "own" if pair.own else "others"
             print(
                 f"  {pair.finding:18} {pair.video} {kind:6} {len(pair.positives):4} frames  "
