@@ -6,7 +6,6 @@ from enteron.appearance import Likeness
 from enteron.folders.reading import ModelFacts, RunRecord
 from enteron.folders.trust import (
     drawn_only_labels,
-    is_unlike,
     learnt_from,
     other_kind,
     unlike_study,
@@ -63,7 +62,7 @@ def test_an_unlike_study_is_told_with_its_distance():
     assert unlike_study(RunRecord(likeness=like)) is None
     assert unlike_study(RunRecord()) is None
     run = RunRecord(likeness=unlike)
-    assert is_unlike(run)
+    assert run.is_unlike
     said = unlike_study(run)
     assert said is not None
     assert "unlike everything" in said

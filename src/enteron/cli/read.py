@@ -292,15 +292,18 @@ def show(reading: "Reading") -> None:
     if run.redundant is not None:
         out.print(_redundancy(run.redundant))
     result = table("", "found", "events", "first frame", "last frame", "confidence", "at frame")
+    shown = "({})" if run.is_unlike else "{}"
     for label in sorted(reading.counts, key=LABELS.index):
         events = [event for event in reading.events if event.label == label]
         best = max(events, key=lambda event: event.score or 0.0)
         result.add_row(
-            f"[bold]{label}[/bold]" if label in REGIONS else f"  {label}",
+            f"[bold]{shown.format(label)}[/bold]"
+            if label in REGIONS
+            else f"  {shown.format(label)}",
             f"{len(events):,}",
             f"{min(event.start for event in events):,}",
             f"{max(event.stop for event in events) - 1:,}",
-            number(best.score, 2),
+            shown.format(number(best.score, 2)),
             NONE if label in REGIONS else f"{best.start:,}",
         )
     out.print(result)

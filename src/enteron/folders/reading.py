@@ -265,6 +265,11 @@ class RunRecord(_Facts):
             )
 
     @property
+    def is_unlike(self) -> bool:
+        """Whether the study looks unlike everything that the model knows."""
+        return self.likeness is not None and self.likeness.verdict == "unlike"
+
+    @property
     def is_calibrated(self) -> bool | None:
         """Whether the scores were calibrated; None when the run does not tell."""
         return None if self.model is None else self.model.calibrated
@@ -605,18 +610,22 @@ class Reading:
         return f"<p>{escape(self._headline())}</p><table><tr>{head}</tr>{body}</table>"
 
     def summary(self) -> list[tuple[str, str, str, str, str]]:
-        """A row per label that occurs: label, events, first and last frame, highest confidence."""
+        """A row per label that occurs: label, events, first and last frame, highest confidence.
+
+        In brackets where the study is unlike everything that the model knows.
+        """
+        shown = "({})" if self.run.is_unlike else "{}"
         rows: list[tuple[str, str, str, str, str]] = []
         for label in sorted(self.counts, key=LABELS.index):
             events = [event for event in self.events if event.label == label]
             scores = [event.score for event in events if event.score is not None]
             rows.append(
                 (
-                    label,
+                    shown.format(label),
                     f"{len(events):,}",
                     f"{min(event.start for event in events):,}",
                     f"{max(event.stop for event in events) - 1:,}",
-                    f"{max(scores):.2f}" if scores else "-",
+                    shown.format(f"{max(scores):.2f}") if scores else "-",
                 )
             )
         return rows
@@ -626,7 +635,8 @@ class Reading:
         frames = len(self.scores.axis) + unreadable
         state = f"{unreadable:,} of them unreadable" if unreadable else "all readable"
         events = f"{len(self.events):,} event{'' if len(self.events) == 1 else 's'}"
-        return f"Study {self.study}: {frames:,} {self.unit}s, {state}, {events}"
+        unlike = "; it looks unlike all that the model knows" if self.run.is_unlike else ""
+        return f"Study {self.study}: {frames:,} {self.unit}s, {state}, {events}{unlike}"
 
 
 _SUMMARY_HEAD = ("label", "events", "first", "last", "confidence")

@@ -79,14 +79,9 @@ def other_kind(run: RunRecord) -> str | None:
     )
 
 
-def is_unlike(run: RunRecord) -> bool:
-    """Whether the study looks unlike everything that the model knows."""
-    return run.likeness is not None and run.likeness.verdict == "unlike"
-
-
 def unlike_study(run: RunRecord) -> str | None:
     """A sentence where the study looks unlike everything that the model knows."""
-    if run.likeness is None or not is_unlike(run):
+    if run.likeness is None or not run.is_unlike:
         return None
     nearest = run.likeness.nearest
     distance = "" if nearest is None else f" ({run.likeness.distances[nearest]:.2f} of the limit)"
