@@ -106,7 +106,7 @@ class Run:
             )
             self.scores = score(self._network, embeddings, self._study)
             self.rates.append(len(embeddings) / (time.perf_counter() - start))
-            self.effect = probe_effect(self._network, embeddings)
+            self.effect = probe_effect(self._network, embeddings, self.scores)
         self.waits.append(times.waiting_share)
         self.redundant = embeddings.redundant
         self.encoded = times.encoded / times.rows  # images per frame

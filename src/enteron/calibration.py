@@ -169,9 +169,6 @@ class FittedFor(Options):
     training_studies: Count = 0
     """How many of those studies trained the model: confidences are then too high."""
 
-    without_context: bool = False
-    """Whether the scores were made without the model's context head."""
-
     left_out_studies: Count = 0
     """Further studies, which trained the model: their findings were scored by models that had not
     seen them, and nothing else of them took part."""

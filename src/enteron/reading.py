@@ -126,9 +126,6 @@ class ReadOptions(Options):
     """Which frames form a clip: `stored` neighbours (decision 1), or those as far apart as in most
     of the model's training clips, as far as the study offers them."""
 
-    context: bool = True
-    """Whether a model's context head, if it has one, refines the scores of every frame."""
-
     runtime: str | None = None
     """Runtime of the encoder: `exact`, `auto` or a name. None: what suits model and machine."""
 
@@ -158,8 +155,6 @@ def read_settings(options: ReadOptions) -> dict[str, JsonValue]:
     Threads and the processor are not among them: they are the machine's.
     """
     others = {"preset", "decoding", "accelerator", "threads"}
-    if options.context:  # as in readings of before there was a context head
-        others.add("context")
     return options.model_dump(mode="json", exclude=others)
 
 
@@ -296,7 +291,6 @@ class Reader:
         self.model = open_model(model)
         self.record = self.model.record
         _require_spacings(self.options, self.record)
-        _require_context(self.options, self.record, self.calibration)
         self.runtime_reason = ""  # why the runtime was chosen
         self._encoders: dict[str, Encoder] = {}
 
@@ -375,32 +369,6 @@ def _require_spacings(options: ReadOptions, record: "ModelRecord") -> None:
         )
 
 
-def _require_context(
-    options: ReadOptions, record: "ModelRecord", calibration: Calibration | None
-) -> None:
-    """Refuse a calibration of other scores: with the context head, or without it."""
-    if record.options.context is None:
-        if not options.context:
-            raise ConfigError(
-                "the model has no context head that could be left out", "leave out --no-context"
-            )
-        return
-    fitted_for = None if calibration is None else calibration.fitted_for
-    if fitted_for is None or fitted_for.without_context != options.context:
-        return
-    fitted, other = ("without", "with") if options.context else ("with", "without")
-    remedy = (
-        "calibrate again without --no-context"
-        if options.context
-        else ("calibrate again with --no-context")
-    )
-    raise ConfigError(
-        f"the model was calibrated {fitted} its context head, and scores {other} it mean "
-        "something else",
-        f"{remedy}, or read {fitted} it",
-    )
-
-
 def _trial_images(study: Study, preprocessing: "Preprocessing") -> "ImageBatch | None":
     """A few frames spread over the study; None when none of them can be read."""
     import numpy as np
@@ -467,11 +435,12 @@ class _ReadingRun:
                 step=step,
                 times=self.study.times(),
                 frames_per_row=self.study.frames_per_row,
-                use_context=self.reader.options.context,
                 advance=advance,
             )
         write_scores(self.folder / SCORES, scores, self._identity(scores))
-        self.effect = probe_effect(self.reader.model.head, embeddings, views=views, step=step)
+        self.effect = probe_effect(
+            self.reader.model.head, embeddings, scores, views=views, step=step
+        )
         return scores
 
     def _likeness(self, embeddings: "Embeddings") -> Likeness | None:

@@ -93,7 +93,7 @@ def test_the_effect_of_redundancy_is_measured_on_probes():
     probes = (Probe(row=5, twin=2), Probe(row=9, twin=7))
     embeddings = stored(12, probes=probes)
     scores = score_study(net, embeddings)
-    effect = probe_effect(net, embeddings)
+    effect = probe_effect(net, embeddings, scores)
     differences = []
     for probe in probes:  # the study with only this frame's embedding replaced by its source's
         features = embeddings.features.copy()
@@ -104,7 +104,7 @@ def test_the_effect_of_redundancy_is_measured_on_probes():
     assert effect.frames == 2
     assert effect.mean == pytest.approx(np.mean(differences), rel=1e-4)
     assert effect.largest == pytest.approx(np.max(differences), rel=1e-4)
-    assert probe_effect(net, stored(12)) is None
+    assert probe_effect(net, stored(12), score_study(net, stored(12))) is None
 
 
 @pytest.mark.parametrize("precision", ["float32", "float16"])

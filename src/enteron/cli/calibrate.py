@@ -71,12 +71,6 @@ def calibrate(
             readable=False,
         ),
     ] = None,
-    no_context: Annotated[
-        bool,
-        typer.Option(
-            "--no-context", help="Fit for readings with --no-context: without the context head."
-        ),
-    ] = False,
     accelerator: AcceleratorOption = "auto",
     runtime: RuntimeOption = None,
 ) -> None:
@@ -99,7 +93,6 @@ def calibrate(
         features=features,
         priors=None if priors is None else load_priors(priors),
         include_training=include_training_studies,
-        use_context=not no_context,
         accelerator=accelerator,
         runtime=runtime,
         measure=measure or (),

@@ -58,14 +58,6 @@ def read(
             "training clips."
         ),
     ] = "stored",
-    no_context: Annotated[
-        bool,
-        typer.Option(
-            "--no-context",
-            help="Score every frame by its clip alone, where the model has a head for the minutes "
-            "around it.",
-        ),
-    ] = False,
     runtime: RuntimeOption = None,
     accelerator: AcceleratorOption = "auto",
     skip_redundant: Annotated[
@@ -154,7 +146,6 @@ def read(
         decoding=decoding,
         views=asked_views(views, tta),
         neighbour_step=neighbour_step,
-        context=not no_context,
         runtime=runtime,
         accelerator=accelerator,
         redundancy=REDUNDANCY_LIMIT if skip_redundant else None,

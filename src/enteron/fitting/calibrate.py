@@ -14,7 +14,7 @@ from enteron.confidence import Reference, Signatures, StudyStatistics, study_sig
 from enteron.datasets.dataset import Dataset, DatasetStudy
 from enteron.datasets.layouts import open_dataset, open_sources
 from enteron.datasets.splits import PARTS
-from enteron.errors import ConfigError, LabelError, quantity
+from enteron.errors import LabelError, quantity
 from enteron.fitting.decoder import FitOptions, fit_decoder
 from enteron.fitting.frames import LabelledStudy, complete_studies
 from enteron.fitting.guarantee import fit_lists, require_enough
@@ -74,7 +74,6 @@ def calibrate_model(
     features: Path | None = None,
     priors: Priors | None = None,
     include_training: bool = False,
-    use_context: bool = True,
     accelerator: Accelerator = "auto",
     runtime: str | None = None,
     measure: Sequence[Path] = (),
@@ -88,8 +87,7 @@ def calibrate_model(
     `lesion_recall` is a recall to promise (`enteron.fitting.guarantee`). Where findings come from
     local evidence alone, they are calibrated on training studies too, as models scored these that
     had not seen them (`enteron.folders.left_out`). `measure`: data roots that take part in no fit;
-    findings are measured on them. `use_context`: whether scores are refined by the model's context
-    head; the calibration then holds for such scores only.
+    findings are measured on them.
     """
     record = read_record(model)
     roots = (data,) if isinstance(data, Path) else tuple(data)
@@ -108,13 +106,7 @@ def calibrate_model(
     # Other data than the model's own cannot be joined with the studies that were left out.
     left_out = {} if part == EVERYTHING else read_left_out(model / TRAINING / LEFT_OUT)
     left_out_entries = _left_out_entries(left_out, roots)
-    if record.options.context is None and not use_context:
-        raise ConfigError(
-            "the model has no context head that could be left out", "leave out --no-context"
-        )
-    scorer = StudyScorer(
-        model, progress, accelerator=accelerator, runtime=runtime, use_context=use_context
-    )
+    scorer = StudyScorer(model, progress, accelerator=accelerator, runtime=runtime)
     by_key = scorer.labelled(entries | left_out_entries, folder)
     by_key |= {key: as_left_out(by_key[key], left_out[key]) for key in left_out_entries}
     datasets = _datasets_of(roots)
@@ -129,7 +121,6 @@ def calibrate_model(
         priors=priors_hash(priors),
         study_ids=tuple(sorted(study_id_hash(entry.id) for entry in entries.values())),
         training_studies=len(trained),
-        without_context=not use_context,
         left_out_studies=len(left_out),
     )
     calibration = fit_lists(

@@ -32,13 +32,11 @@ class StudyScorer:
         *,
         accelerator: Accelerator = "auto",
         runtime: str | None = None,
-        use_context: bool = True,
     ) -> None:
         from enteron.inference.runtimes import default_runtime, make_encoder
 
         self.progress = SilentProgress() if progress is None else progress
         self.model = open_model(model)
-        self.use_context = use_context
         runtime = runtime or default_runtime(self.model.backbone, accelerator)
         self.encoder = make_encoder(self.model.backbone, runtime, accelerator=accelerator)
         self.progress.message(f"Features by runtime {self.encoder.runtime}.")
@@ -70,7 +68,6 @@ class StudyScorer:
                     embeddings,
                     times=study.times(),
                     frames_per_row=study.frames_per_row,
-                    use_context=self.use_context,
                 )
             studies[key] = _labelled_study(entry, scores, labelled)
         return studies

@@ -244,9 +244,7 @@ def open_model(folder: Path) -> LoadedModel:
         GraphHead,
         StoredGraph,
     )
-    from enteron.inference.graph_weights import named_tensors
     from enteron.inference.runtimes import usable_threads
-    from enteron.model.context import CONTEXT_PREFIX, Context
 
     weights = _hashed_file(folder / WEIGHTS, WEIGHTS_LIMIT, record.weights_hash)
     table = read_table(folder / WEIGHTS)
@@ -263,10 +261,7 @@ def open_model(folder: Path) -> LoadedModel:
         lambda: load_model(folder)[0].backbone,
     )
     width = record.backbone.width
-    options = record.options.context
-    tensors = {} if options is None else named_tensors(weights, table, CONTEXT_PREFIX)
-    context = None if options is None else Context(options, tensors)
-    head = GraphHead(record.options, width, graph(HEAD_GRAPH), usable_threads(None), context)
+    head = GraphHead(record.options, width, graph(HEAD_GRAPH), usable_threads(None))
     return LoadedModel(record, backbone, head)
 
 

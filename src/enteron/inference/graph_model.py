@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from enteron.errors import ModelError
 from enteron.inference.graph_weights import stored_tensors
 from enteron.labels import LABELS
-from enteron.model.context import Context
 from enteron.model.options import BackboneSpec, ModelOptions
 from enteron.model.tensor_table import TensorEntry
 
@@ -89,16 +88,8 @@ class GraphBackbone:
 class GraphHead:
     """Everything after the encoder, as a stored graph."""
 
-    def __init__(
-        self,
-        options: ModelOptions,
-        width: int,
-        graph: StoredGraph,
-        threads: int,
-        context: Context | None = None,
-    ) -> None:
+    def __init__(self, options: ModelOptions, width: int, graph: StoredGraph, threads: int) -> None:
         self.options = options
-        self.context = context
         self._session = graph.session(threads)
         _require_shapes(
             graph.name,

@@ -64,21 +64,6 @@ def stored_tensors(
     return arrays
 
 
-def named_tensors(
-    weights: bytes, table: Mapping[str, TensorEntry], prefix: str
-) -> dict[str, NDArray[np.float32]]:
-    """The tensors of the safetensors file whose names begin with a prefix, without it."""
-    return {
-        name.removeprefix(prefix): np.frombuffer(
-            weights[entry.begin : entry.end], _NUMPY_TYPES[entry.dtype]
-        )
-        .reshape(entry.shape)
-        .astype(np.float32)
-        for name, entry in table.items()
-        if name.startswith(prefix) and entry.dtype in _NUMPY_TYPES
-    }
-
-
 @dataclass(frozen=True)
 class _ExternalTensor:
     name: str

@@ -11,8 +11,7 @@ from enteron.errors import ModelError
 from enteron.inference.store import Embeddings
 from enteron.inference.views import VIEW_SETS, ViewSet
 from enteron.labels import LABELS
-from enteron.model.context import Context, frame_positions
-from enteron.model.options import FEATURES, ModelOptions
+from enteron.model.options import ModelOptions
 from enteron.model.preprocessing import window_rows
 from enteron.progress import Advance
 from enteron.types import FrameAxis, Scores
@@ -26,11 +25,6 @@ class Head(Protocol):
     @property
     def options(self) -> ModelOptions:
         """The network's options, of which clips depend on `frames` and `neighbour_step`."""
-        ...
-
-    @property
-    def context(self) -> Context | None:
-        """The head over whole studies; None where a frame's scores depend on its clip alone."""
         ...
 
     def probabilities(
@@ -48,13 +42,11 @@ def score_study(
     step: int | None = None,
     times: NDArray[np.float64] | None = None,
     frames_per_row: float | None = None,
-    use_context: bool = True,
     advance: Advance | None = None,
 ) -> Scores:
     """Probabilities of every readable frame, before calibration.
 
-    The mean of the sigmoids of a clip's views, by default it and its mirror image (decision 19),
-    refined by the frames around it where the model has a context head and `use_context` is true.
+    The mean of the sigmoids of a clip's views, by default it and its mirror image (decision 19).
     Windows consist of readable frames only, as if unreadable ones had not been stored; `step` rows
     are from one to the next, by default the model's `neighbour_step`. `times` are the seconds of
     all rows, readable or not.
@@ -65,24 +57,15 @@ def score_study(
     indices = _view_indices(embeddings, views)
     windows = _windows(head, rows.size, step)
     probabilities = np.empty((rows.size, len(LABELS)), np.float32)
-    context = head.context if use_context else None
-    projected: list[NDArray[np.float32]] = []
     for start in range(0, rows.size, _BLOCK):
         block = windows[start : start + _BLOCK]
         stop = start + len(block)
         first = int(block.min())  # a window looks back, never ahead
         features = np.asarray(embeddings.features[rows[first:stop]])
         probabilities[start:stop] = _probabilities(head, features, indices, block - first)
-        if context is not None:
-            own = features[start - first :, indices, :FEATURES].astype(np.float32)
-            projected.append(context.project(own.mean(axis=1)))
         if advance is not None:
             advance(len(block))
     axis = FrameAxis(embeddings.frames[rows])
-    if context is not None:
-        stored = FrameAxis(embeddings.frames)  # unreadable frames do not stretch a row
-        positions = frame_positions(axis.frames, stored.step, frames_per_row)
-        probabilities = context.refine(probabilities, np.concatenate(projected), positions)
     readable_times = None if times is None else times[rows]
     return Scores(embeddings.record.study, axis, probabilities, readable_times, frames_per_row)
 
@@ -99,14 +82,12 @@ class ProbeEffect:
 def probe_effect(
     head: Head,
     embeddings: Embeddings,
+    scores: Scores,
     *,
     views: ViewSet = "flip",
     step: int | None = None,
 ) -> ProbeEffect | None:
-    """How far scores would have moved if the probed frames had not been encoded.
-
-    Scores of clips: what the context head makes of them depends on all frames of the study.
-    """
+    """How far scores would have moved if the probed frames had not been encoded."""
     probes = embeddings.record.probes
     if not probes:
         return None
@@ -115,18 +96,14 @@ def probe_effect(
     windows = _windows(head, rows.size, step)[positions]
     # Every probe gets its own copy of its window, with the source's features for its last frame.
     features = np.asarray(embeddings.features[rows[windows]])  # (probes, frames, views, 512)
-    replaced = features.copy()
-    replaced[:, -1] = embeddings.features[[probe.twin for probe in probes]]
-    own, twins = (
-        _probabilities(
-            head,
-            copies.reshape(-1, *copies.shape[2:]),
-            _view_indices(embeddings, views),
-            np.arange(windows.size).reshape(windows.shape),
-        )
-        for copies in (features, replaced)
+    features[:, -1] = embeddings.features[[probe.twin for probe in probes]]
+    probabilities = _probabilities(
+        head,
+        features.reshape(-1, *features.shape[2:]),
+        _view_indices(embeddings, views),
+        np.arange(windows.size).reshape(windows.shape),
     )
-    difference = np.abs(own - twins)
+    difference = np.abs(probabilities - scores.values[positions])
     return ProbeEffect(len(probes), float(difference.mean()), float(difference.max()))
 
 

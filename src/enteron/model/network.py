@@ -26,8 +26,6 @@ from enteron.model.backbones import (
     lite_backbone,
     tiny_backbone,
 )
-from enteron.model.context import Context
-from enteron.model.context_layers import ContextLayers
 from enteron.model.options import FEATURES, ModelOptions
 
 # ---- equation 1: Local Differencing Attention
@@ -300,10 +298,6 @@ class Network(nn.Module):
         if self.evidence is not None and options.findings == "evidence":
             # Its scales are fitted on evidence of left-out studies; the head's data know none.
             self.evidence.requires_grad_(False)
-        self.context_layers = None if options.context is None else ContextLayers(options.context)
-        if self.context_layers is not None:
-            # It is fitted to scores of the finished network, of whole studies.
-            self.context_layers.requires_grad_(False)
 
     def forward(self, clips: torch.Tensor) -> Outputs:
         """Clips of images (n, frames, 3, size, size), or windows of embeddings (n, frames, width).
@@ -350,17 +344,6 @@ class Network(nn.Module):
             torch.from_numpy(features).to(device), torch.from_numpy(rows).to(device)
         )
         return outputs.logits.sigmoid().cpu().numpy()
-
-    @property
-    def context(self) -> Context | None:
-        """The head over whole studies, if the network has one."""
-        if self.context_layers is None:
-            return None
-        tensors = self.context_layers.state_dict()
-        return Context(
-            self.context_layers.options,
-            {name: tensor.detach().cpu().float().numpy() for name, tensor in tensors.items()},
-        )
 
     def _outputs(self, temporal: TemporalFeatures, evidence: torch.Tensor) -> Outputs:
         """`evidence` (n, frames, 9) of each clip; (n, frames, 0) without local evidence."""

@@ -81,33 +81,6 @@ def require_known_trunk(backbone: BackboneName, trunk: str) -> None:
         )
 
 
-class ContextOptions(Options):
-    """A head that sees minutes around each frame instead of its clip (not in the paper)."""
-
-    features: int = Field(default=16, ge=0, le=512)
-    """Numbers that stand for a frame's embedding; 0: scores alone."""
-
-    hidden: int = Field(default=48, ge=0, le=4096)
-    """Width of the hidden layer of anatomy and of findings; 0: both are linear."""
-
-    anatomy_scales: tuple[float, ...] = (30.0, 100.0, 300.0, 1000.0, 3000.0, 10_000.0)
-    """Scales of the means that anatomy sees, in original frames."""
-
-    finding_scales: tuple[float, ...] = (10.0, 30.0, 100.0, 300.0)
-    """Scales of the means that findings see, in original frames."""
-
-    conditioned: bool = True
-    """Whether findings see the refined anatomy, as in the paper's head."""
-
-    @model_validator(mode="after")
-    def _check_scales(self) -> Self:
-        for name in ("anatomy_scales", "finding_scales"):
-            scales = getattr(self, name)
-            if not 0 < len(scales) <= 32 or not all(0 < scale <= 1e9 for scale in scales):
-                raise ValueError(f"{name} are 1 to 32 numbers above 0")
-        return self
-
-
 class ModelOptions(Options):
     """The defaults are the network of the paper; other values are ablations or alternatives."""
 
@@ -163,10 +136,6 @@ class ModelOptions(Options):
     second is for data whose regions and lesions come from different sources (drawings and real
     frames): a shared head learns to tell the sources apart."""
 
-    context: ContextOptions | None = None
-    """A head over the scores and embeddings of the whole study, which refines the scores of every
-    frame. None: the clip is all that a frame's scores depend on, as in the paper."""
-
     border: Border = "kept"
     """What becomes of the black border and its text: see `Preprocessing.border`."""
 
@@ -191,27 +160,10 @@ class ModelOptions(Options):
                 "where findings come from evidence alone the head is of anatomy: set head to "
                 "anatomy-context and anatomy_conditioning to false"
             )
-        context = self.context
-        if (
-            self.findings == "evidence"
-            and context is not None
-            and (context.features or context.conditioned)
-        ):
-            raise ValueError(
-                "where findings come from evidence alone their data know no regions: set "
-                "features to 0 and conditioned to false in the table model.context"
-            )
         return self
 
     @model_serializer(mode="wrap")
     def _serialise(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         return without_defaults(
-            handler(self),
-            self,
-            "head",
-            "text",
-            "local_evidence",
-            "findings",
-            "context",
-            "border",
+            handler(self), self, "head", "text", "local_evidence", "findings", "border"
         )

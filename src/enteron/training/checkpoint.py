@@ -21,6 +21,7 @@ from enteron.training.options import TrainingOptions
 from enteron.training.results import History
 
 STATE = "state.safetensors"
+EVIDENCE = "evidence.safetensors"  # local evidence, from the moment it is fitted
 _HEADER = "enteron"
 _TRAIN_AGAIN = "train again without --resume, into another folder"
 Tensors = Mapping[str, torch.Tensor]
@@ -114,20 +115,20 @@ def delete_older_best(folder: Path, epoch: int) -> None:
             path.unlink(missing_ok=True)
 
 
-def save_fitted(folder: Path, name: str, layers: torch.nn.Module) -> None:
-    """Store layers that are fitted apart from the steps: a resumed training takes them as is."""
+def save_evidence(folder: Path, evidence: torch.nn.Module) -> None:
+    """Store fitted local evidence: a resumed training takes it as it is."""
     try:
-        write_bytes(folder / f"{name}.safetensors", save(_on_cpu(layers.state_dict())))
+        write_bytes(folder / EVIDENCE, save(_on_cpu(evidence.state_dict())))
     except EnteronError as error:
         raise _write_error(folder, error) from error
 
 
-def load_fitted(folder: Path, name: str, layers: torch.nn.Module) -> bool:
-    """Load what `save_fitted` stored; false where nothing is stored yet."""
-    path = folder / f"{name}.safetensors"
+def load_evidence(folder: Path, evidence: torch.nn.Module) -> bool:
+    """Load what `save_evidence` stored; false where nothing is stored yet."""
+    path = folder / EVIDENCE
     if not path.exists():
         return False
-    layers.load_state_dict(read_weights(path, layers.state_dict(), _TRAIN_AGAIN))
+    evidence.load_state_dict(read_weights(path, evidence.state_dict(), _TRAIN_AGAIN))
     return True
 
 

@@ -105,7 +105,6 @@ class FeatureSource:
     def __init__(self, studies: Sequence[StudyFeatures], frames: int, step: int) -> None:
         for study in studies:
             _require_fit(study)
-        self.studies = tuple(studies)
         self._features = [study.features for study in studies]
         self.samples = Samples([study.samples.restricted_to(study.readable) for study in studies])
         # Rows of `clip_rows` count readable frames; these are rows of the stored arrays.

@@ -8,10 +8,14 @@ repeated.
 
 import os
 import shutil
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from enteron.datasets.splits import Split, divide, load_split, save_split
+import numpy as np
+from numpy.typing import NDArray
+
+from enteron.datasets.splits import Split, load_split, save_split, seeded_rank
 from enteron.errors import ConfigError, TrainingError, quantity
 from enteron.files import make_folder, write_text
 from enteron.folders.model import (
@@ -59,6 +63,40 @@ def folds_finished(out: Path) -> bool:
     """Whether a folder holds folds, and nothing is left to train."""
     folders = [fold_folder(out, number) for number in range(1, stored_folds(out) + 1)]
     return bool(folders) and not is_started(out) and all(map(is_finished, folders))
+
+
+def divide(
+    studies: Sequence[str], folds: int, seed: int, shows: Mapping[str, NDArray[np.bool_]]
+) -> list[list[str]]:
+    """The studies that each fold leaves out: as many in each as possible, and each label too.
+
+    The rarest label is dealt out first: each of its studies goes to the fold that has the fewest
+    studies with it, among those that are not full. `shows`: (labels,) what each study shows;
+    without it studies are dealt out by their rank alone.
+    """
+    ranked = sorted(studies, key=lambda study: seeded_rank(seed, study))
+    parts: list[list[str]] = [[] for _ in range(folds)]
+    sizes = [len(ranked) // folds + (index < len(ranked) % folds) for index in range(folds)]
+    left = list(ranked)
+    while left:
+        label = _rarest([shows[study] for study in left]) if shows else None
+        study = left[0] if label is None else next(s for s in left if shows[s][label])
+        open_parts = [index for index in range(folds) if len(parts[index]) < sizes[index]]
+
+        def crowding(index: int, label: int | None = label) -> tuple[int, int, int]:
+            own = 0 if label is None else sum(bool(shows[s][label]) for s in parts[index])
+            return own, len(parts[index]) - sizes[index], index
+
+        parts[min(open_parts, key=crowding)].append(study)
+        left.remove(study)
+    return [sorted(part, key=natural_key) for part in parts]
+
+
+def _rarest(shows: Sequence[NDArray[np.bool_]]) -> int | None:
+    """The label that the fewest of the remaining studies show, if any shows one."""
+    counts = np.stack(shows).sum(axis=0)
+    present = np.flatnonzero(counts)
+    return int(present[counts[present].argmin()]) if present.size else None
 
 
 def train_folds(

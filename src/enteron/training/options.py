@@ -177,39 +177,6 @@ class PatchOptions(Options):
     evidence are fitted on it, and calibration uses it."""
 
 
-class ContextTrainingOptions(Options):
-    """How the context head is fitted, where the model has one: after the network, on whole studies
-    that were scored by networks which had not seen them.
-    """
-
-    folds: int = Field(default=3, ge=2)
-    """Groups of training studies that are left out in turn, each by a network of its own."""
-    steps: int = Field(default=400, ge=2)
-    """Steps of the optimiser."""
-    crops: int = Field(default=4, ge=1)
-    """Studies, or long parts of them, per step."""
-    rows: int = Field(default=4096, ge=2)
-    """Frames at most of such a part."""
-    rate: float = Field(default=3e-3, gt=0)
-    """Largest learning rate; it falls along a cosine."""
-    decay: float = Field(default=1e-2, ge=0)
-    """Weight decay."""
-    dropout: float = Field(default=0.3, ge=0, lt=1)
-    """Share of inputs and hidden units that a step leaves out."""
-    loss: Literal["cross-entropy", "focal"] = "cross-entropy"
-    """Plain, or the asymmetric focal loss of the network with its options."""
-    smoothing: float = Field(default=0.0, ge=0)
-    """Weight of MS-TCN's truncated squared difference of log-probabilities of neighbours."""
-    thinned: int = Field(default=5, ge=1)
-    """A study is seen as if up to every so many-th frame had been stored."""
-    missing: float = Field(default=0.3, ge=0, lt=1)
-    """Largest share of single frames that are left out."""
-    spans: float = Field(default=0.3, ge=0, le=1)
-    """How often a span of up to a fifth of the frames is left out."""
-    speed: float = Field(default=1.5, ge=1)
-    """Time runs up to so many times faster or slower."""
-
-
 class TrainingOptions(Options):
     """A training; the paper's by default."""
 
@@ -257,19 +224,15 @@ class TrainingOptions(Options):
     """Seed of everything random."""
     patches: PatchOptions = PatchOptions()
     """Fitting local evidence, which comes before the head; only with `local_evidence`."""
-    context: ContextTrainingOptions = ContextTrainingOptions()
-    """Fitting the context head, which comes last; only with `context` in the table `model`."""
 
     @model_serializer(mode="wrap")
     def _serialise(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return without_defaults(handler(self), self, "patches", "context")
+        return without_defaults(handler(self), self, "patches")
 
     @model_validator(mode="after")
     def _check_contradictions(self) -> Self:
         if self.regime == "full" and self.model.local_evidence:
             raise ValueError("local evidence is taught on a frozen backbone: set regime to frozen")
-        if self.regime == "full" and self.model.context is not None:
-            raise ValueError("the context head is taught on stored features: set regime to frozen")
         if self.regime == "full" and self.views:
             raise ValueError("views belong to the frozen regime; full augments every clip anew")
         if not (self.losses.classification or self.losses.contrastive):

@@ -5,12 +5,10 @@ sampling.py   labelled frames as samples; which samples an epoch draws
 patches.py    local evidence, taught by boxes, where the model has it
 batches.py    batches of samples, from features.py (frozen) or pictures.py (full)
 loop.py       epochs and validations, with learner.py (one step) and checkpoint.py
-context.py    the context head, on whole studies that others had scored
 results.py    metrics on validation frames
 page.py       training.html and TensorBoard
 """
 
-import copy
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,7 +23,7 @@ from scipy.special import expit
 
 from enteron.errors import TrainingError
 from enteron.files import make_folder, write_text
-from enteron.folders.left_out import LEFT_OUT, read_left_out, write_left_out
+from enteron.folders.left_out import LEFT_OUT, write_left_out
 from enteron.folders.model import (
     CHECKPOINT,
     HISTORY,
@@ -45,13 +43,7 @@ from enteron.progress import Progress, SilentProgress
 from enteron.study.fingerprint import study_fingerprint
 from enteron.training.augmentation import Augmentation
 from enteron.training.batches import BatchSource, clip_spacings
-from enteron.training.checkpoint import load_fitted, save_fitted
-from enteron.training.context import (
-    ContextResult,
-    ContextStudy,
-    findings_study,
-    teach_context,
-)
+from enteron.training.checkpoint import load_evidence, save_evidence
 from enteron.training.distributed import Processes, process_group, training_device
 from enteron.training.features import FeatureSource, StudyFeatures, store_features
 from enteron.training.loop import TrainingListener, TrainingLoop, TrainingResult
@@ -79,8 +71,6 @@ from enteron.training.results import EpochRecord, ValidationMetrics, calibrated_
 from enteron.training.sampling import Samples, StudySamples, draw_weights, oversampling
 from enteron.types import DataKind, StudyFingerprint, TrainingSource
 
-_EVIDENCE = "evidence"  # local evidence among what a training keeps until it is finished
-
 _TRAINED_PARTS: dict[Regime, str] = {
     "full": "backbone and head",
     "frozen": "head only (the backbone keeps its pretrained weights)",
@@ -105,7 +95,6 @@ def run_training(plan: TrainingPlan, progress: Progress) -> EpochRecord:
         network = start_network(options.model, options.seed)
         if options.model.local_evidence:
             teach_local_evidence(plan, network, processes, progress)
-        start = copy.deepcopy(network) if options.model.context is not None else None
         if options.regime == "frozen":
             train, val = feature_sources(plan, network, processes, progress)
         else:
@@ -126,26 +115,8 @@ def run_training(plan: TrainingPlan, progress: Progress) -> EpochRecord:
             processes=processes,
             device=device,
         ).run()
-        context = None
-        if start is not None:
-            assert isinstance(train, FeatureSource)
-            assert isinstance(val, FeatureSource)
-            context = teach_context(
-                result.network,
-                start,
-                train,
-                val,
-                options,
-                frames_per_row=_frames_per_row(plan),
-                evidence=_studies_of_evidence(plan),
-                folder=out / CHECKPOINT,
-                progress=progress,
-                processes=processes,
-                device=device,
-            )
-            _report_context(context, progress)
         if processes.is_first:
-            _write_model_folder(plan, result, train, val, identities, context)
+            _write_model_folder(plan, result, train, val, identities)
         processes.barrier()
         return result.best
 
@@ -183,7 +154,7 @@ def teach_local_evidence(
     alone = options.model.findings == "evidence"
     taught = torch.nn.ModuleList([evidence, term]) if alone else evidence
     folder = plan.request.out / CHECKPOINT
-    if processes.is_first and not load_fitted(folder, _EVIDENCE, taught):
+    if processes.is_first and not load_evidence(folder, taught):
         rows = teaching_rows(teaching_studies(plan), plan.boxes, options.patches.frames)
         with progress.task("Encoding patches", sum(r.size for r in rows), "frames") as advance:
             samples = patch_samples(plan, make_map_encoder(network.backbone), advance=advance)
@@ -193,10 +164,10 @@ def teach_local_evidence(
             )
         if alone:
             _fit_scales(plan, samples, term, progress)
-        save_fitted(folder, _EVIDENCE, taught)
+        save_evidence(folder, taught)
     processes.barrier()
     if not processes.is_first:
-        load_fitted(folder, _EVIDENCE, taught)
+        load_evidence(folder, taught)
     progress.message(f"Local evidence: {_box_counts(plan)}.")
 
 
@@ -232,33 +203,6 @@ def _box_counts(plan: TrainingPlan) -> str:
         f"{_counted(sum(n > 0 for n in per_study), 'study')}"
         for finding, per_study in counts
         if sum(per_study)
-    )
-
-
-def _frames_per_row(plan: TrainingPlan) -> dict[str, float | None]:
-    """By study, the original frames of a row; None where a study was not shortened."""
-    names = (samples.study for samples in (*plan.train, *plan.val))
-    return {name: plan.studies[name].open().frames_per_row for name in names}
-
-
-def _studies_of_evidence(plan: TrainingPlan) -> list[ContextStudy]:
-    """Where findings come from evidence alone: training studies with left-out evidence."""
-    if plan.request.options.model.findings == "head":
-        return []
-    by_id = {samples.study: samples for samples in plan.train}
-    scored = read_left_out(plan.request.out / TRAINING / LEFT_OUT)
-    return [findings_study(by_id[name], scores) for name, scores in scored.items()]
-
-
-def _report_context(result: ContextResult, progress: Progress) -> None:
-    """Report what the context head is worth on the validation studies."""
-    before, after = result.without, result.with_context
-    regions = ""
-    if before.region_accuracy is not None and after.region_accuracy is not None:
-        regions = f", regions {before.region_accuracy:.3f} to {after.region_accuracy:.3f}"
-    progress.message(
-        f"Context head, validation studies: mAP {before.macro_ap:.4f} to {after.macro_ap:.4f}, "
-        f"findings {before.findings_ap:.3f} to {after.findings_ap:.3f}{regions}."
     )
 
 
@@ -449,7 +393,6 @@ def _write_model_folder(
     train: BatchSource,
     val: BatchSource,
     identities: Mapping[str, _StudyIdentity],
-    context: ContextResult | None,
 ) -> None:
     """Write everything; `model.json` comes last, then the checkpoints are deleted."""
     out, options = plan.request.out, plan.request.options
@@ -473,22 +416,16 @@ def _write_model_folder(
         ),
         training=_summary(plan, result, train, val),
         frames_by_label={label: int(count) for label, count in counts},
-        results=_results(result.best, context),
+        results=_results(result.best),
     )
     mark_finished(out, options)
 
 
-def _results(best: EpochRecord, context: ContextResult | None) -> dict[str, float]:
-    """The metrics of the best epoch, over all validation frames and by source.
-
-    Those of the context head are of the first view of every frame, as all of them.
-    """
+def _results(best: EpochRecord) -> dict[str, float]:
+    """The metrics of the best epoch, over all validation frames and by source."""
     results = {n.replace("_", " "): v for n, v in _defined(best.figures).items()}
     for source, figures in best.sources.items():
         results |= {f"{source}: {n.replace('_', ' ')}": v for n, v in _defined(figures).items()}
-    if context is not None:
-        with_context = _defined(context.with_context).items()
-        results |= {f"with context: {n.replace('_', ' ')}": v for n, v in with_context}
     return results
 
 
