@@ -34,6 +34,7 @@ from enteron.calibration import Calibration
 from enteron.context import Context
 from enteron.datasets.galar import Entry, find_studies
 from enteron.datasets.label_table import truth_events
+from enteron.datasets.submission import read_submission
 from enteron.decoding import PRESETS, decode
 from enteron.decoding.events import to_annotation
 from enteron.fitting.decoder import FitOptions, fit_decoder
@@ -51,6 +52,7 @@ FOLDER = Path(tempfile.gettempdir()) / "enteron-context"
 LEAST_POSITIVES = 20
 RESAMPLES = 500
 PRESET = "transit"
+FRAME = Unit.FRAME
 
 
 @dataclass(frozen=True)
@@ -101,10 +103,14 @@ def run(task: tuple[Path, int, int]) -> Result:
     options = recipe("lite", None, model={"frames": frames}, seed=seed)
     network = train_on_features(folder, split, options).network
     entries = find_studies(folder / TRAIN)
-    validation = [scored(network, folder, TRAIN, entries[study]) for study in split.val]
+    validation = [
+        scored(network, folder, TRAIN, entries[study], truth_events(entries[study].table(), FRAME))
+        for study in split.val
+    ]
     tests = find_studies(folder / TEST)
-    studies = [scored(network, folder, TEST, entry) for entry in tests.values()]
-    truths = [truth_events(entry.table(), Unit.FRAME) for entry in tests.values()]
+    by_study = {truth.study: truth for truth in read_submission(folder / TEST / "truth.json")}
+    truths = [by_study[study] for study in tests]
+    studies = [scored(network, folder, TEST, tests[truth.study], truth) for truth in truths]
     priors = load_priors()
     evaluations: dict[bool, Evaluation] = {}
     lesions: dict[bool, LesionEvaluation] = {}
@@ -113,7 +119,7 @@ def run(task: tuple[Path, int, int]) -> Result:
         fitted = fit_decoder(validation, priors, FitOptions(context=use))
         events = [decode(study.scores, PRESETS[PRESET], priors, fitted) for study in studies]
         predictions = [
-            to_annotation(study.scores.study, Unit.FRAME, found, PRESETS[PRESET])
+            to_annotation(study.scores.study, FRAME, found, PRESETS[PRESET])
             for study, found in zip(studies, events, strict=True)
         ]
         evaluations[use] = evaluate(truths, predictions)
@@ -123,7 +129,9 @@ def run(task: tuple[Path, int, int]) -> Result:
     return Result(frames, seed, studies, truths, context, gains, evaluations, lesions)
 
 
-def scored(network: Network, folder: Path, name: str, entry: Entry) -> LabelledStudy:
+def scored(
+    network: Network, folder: Path, name: str, entry: Entry, truth: Annotation
+) -> LabelledStudy:
     """A study as the network scores it, beside its truth."""
     with entry.open() as study:
         scores = score_study(
@@ -132,7 +140,7 @@ def scored(network: Network, folder: Path, name: str, entry: Entry) -> LabelledS
             views="none",
             frames_per_row=study.frames_per_row,
         )
-    return LabelledStudy(scores, label_rows(scores, truth_events(entry.table(), Unit.FRAME)))
+    return LabelledStudy(scores, label_rows(scores, truth))
 
 
 # ---- figures

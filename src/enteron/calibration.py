@@ -235,7 +235,7 @@ class Calibration(Options):
     """By finding, where training left real studies out or others were given to measure on. Findings
     that are missing were not measured, and not reported either; None: nothing was measured."""
 
-    context_gains: dict[str, ContextGain] = Field(default_factory=dict)
+    context_gains: dict[str, ContextGain] = Field(default={})
     """By group of labels: what context is worth on left-out studies. Empty: it was not tried, or
     there were too few studies."""
     without_context: "Calibration | None" = None
@@ -288,6 +288,17 @@ class Calibration(Options):
                     f"{name} must name each of its {len(labels)} labels: {shown(wrong)}"
                 )
         return self
+
+
+def with_or_without_context(calibration: Calibration, context: bool) -> Calibration:
+    """The calibration as it is, or the one that was fitted without context."""
+    if context or not calibration.uses_context:
+        return calibration
+    if calibration.without_context is None:
+        raise ConfigError(
+            "this calibration was fitted with context only", "calibrate again with --no-context"
+        )
+    return calibration.without_context
 
 
 EDGE = 1e-6

@@ -40,7 +40,7 @@ LEAST_STUDIES: Final = 4
 LEAST_POSITIVES: Final = 20
 """Frames that must show a label for its AP to count in the comparison."""
 
-_MOST_ROWS = 10_000  # per study of those with landmarks or findings, and as many of the others
+_MOST_ROWS = 2000  # per study of those with landmarks or findings, and as many of the others
 
 
 class ContextFit(Options):
@@ -79,20 +79,28 @@ def choose_context(
     A study without any label is no help, and one may know some groups only.
     """
     options = ContextFit() if options is None else options
-    gains = {
-        group: gain
-        for group in GROUPS
-        if (gain := _left_out_gain(group, studies, options)) is not None
-    }
-    kept = [group for group, gain in gains.items() if gain.is_gain]
-    if not kept:
+    gains: dict[str, ContextGain] = {}
+    weights: dict[str, tuple[float, ...]] = {}
+    for group in GROUPS:
+        knowing = _knowing(group, studies)
+        if len(knowing) < LEAST_STUDIES:
+            continue
+        parts = [_part(group, study, number, options) for number, study in enumerate(knowing)]
+        gain = _left_out_gain(group, knowing, parts, options)
+        if gain is None:
+            continue
+        gains[group] = gain
+        if gain.is_gain:
+            weights[group] = _fitted(group, parts, options)
+    if not weights:
         return FittedContext(None, gains)
+    return FittedContext(_context(weights, options), gains)
+
+
+def _context(weights: dict[str, tuple[float, ...]], options: ContextFit) -> Context:
+    """A context with weights for some groups, and none for the others."""
     none = (0.0,) * (1 + len(options.scales))
-    weights = {
-        group: fit_weights(group, _knowing(group, studies), options) if group in kept else none
-        for group in GROUPS
-    }
-    return FittedContext(Context(scales=options.scales, **weights), gains)
+    return Context(scales=options.scales, **{g: weights.get(g, none) for g in GROUPS})
 
 
 def _knowing(group: str, studies: Sequence[LabelledStudy]) -> list[LabelledStudy]:
@@ -101,23 +109,18 @@ def _knowing(group: str, studies: Sequence[LabelledStudy]) -> list[LabelledStudy
 
 
 def _left_out_gain(
-    group: str, studies: Sequence[LabelledStudy], options: ContextFit
+    group: str,
+    studies: Sequence[LabelledStudy],
+    parts: Sequence["_Design"],
+    options: ContextFit,
 ) -> ContextGain | None:
-    """The comparison on left-out studies; None where there are too few, or nothing to compare."""
-    knowing = _knowing(group, studies)
-    if len(knowing) < LEAST_STUDIES:
-        return None
-    folds = min(options.folds, len(knowing))
+    """The comparison on left-out studies; None where there is nothing to compare."""
+    folds = min(options.folds, len(studies))
     refined: list[tuple[LabelledStudy, NDArray[np.float32]]] = []
-    none = (0.0,) * (1 + len(options.scales))
     for fold in range(folds):
-        weights = fit_weights(
-            group, [s for i, s in enumerate(knowing) if i % folds != fold], options
-        )
-        context = Context(
-            scales=options.scales, **{g: weights if g == group else none for g in GROUPS}
-        )
-        refined += [(study, context.refined(study.scores)) for study in knowing[fold::folds]]
+        weights = _fitted(group, [p for i, p in enumerate(parts) if i % folds != fold], options)
+        context = _context({group: weights}, options)
+        refined += [(study, context.refined(study.scores)) for study in studies[fold::folds]]
     before = _quality(group, [(study, study.scores.values) for study, _ in refined])
     after = _quality(group, refined)
     if before is None or after is None:
@@ -153,7 +156,12 @@ def fit_weights(
     group: str, studies: Sequence[LabelledStudy], options: ContextFit
 ) -> tuple[float, ...]:
     """Weight of the frame itself and of each mean, for the labels of a group."""
-    data = _design(group, studies, options)
+    parts = [_part(group, study, number, options) for number, study in enumerate(studies)]
+    return _fitted(group, parts, options)
+
+
+def _fitted(group: str, parts: Sequence["_Design"], options: ContextFit) -> tuple[float, ...]:
+    data = _joined(parts)
     fit = _fit_regions if group == "regions" else _fit_labels
     weights = fit(data, options)
     return tuple(round(float(weight), 4) for weight in np.clip(weights, 0, LARGEST_WEIGHT))
@@ -170,41 +178,49 @@ class _Design:
     study: NDArray[np.int64]  # (n,)
 
 
-def _design(group: str, studies: Sequence[LabelledStudy], options: ContextFit) -> _Design:
+def _part(group: str, study: LabelledStudy, number: int, options: ContextFit) -> _Design:
+    """The rows of one study, as they are and changed at random."""
     columns = GROUPS[group]
+    odds, where, labels = (
+        log_odds(study.scores.values)[:, columns],
+        positions(study.scores),
+        study.labels,
+    )
     parts: list[_Design] = []
-    for number, study in enumerate(studies):
-        odds = log_odds(study.scores.values)[:, columns]
-        where = positions(study.scores)
-        labels = study.labels
-        for changed in (False, True):
-            rng = np.random.default_rng([options.seed, number, changed])
-            rows = np.arange(len(odds))
-            values, at = odds, where
-            if changed:
-                rows = _kept_rows(len(odds), options, rng)
-                noise = rng.random() * options.noise * rng.normal(size=(rows.size, odds.shape[1]))
-                values = (odds[rows] + noise).astype(np.float32)
-                at = where[rows] * math.exp((2 * rng.random() - 1) * math.log(options.speed))
-            means = time_means(values, at, options.scales)
-            inputs = np.concatenate([values[:, None], means], axis=1).transpose(0, 2, 1)
-            chosen, weights = _chosen_rows(labels.present[rows], rng)
-            parts.append(
-                _Design(
-                    inputs[chosen],
-                    labels.present[rows][chosen][:, columns],
-                    labels.known[rows][chosen][:, columns],
-                    weights / weights.sum(),
-                    np.full(chosen.size, 2 * number + changed),
-                )
+    for changed in (False, True):
+        rng = np.random.default_rng([options.seed, number, changed])
+        rows = np.arange(len(odds))
+        values, at = odds, where
+        if changed:
+            rows = _kept_rows(len(odds), options, rng)
+            noise = rng.random() * options.noise * rng.normal(size=(rows.size, odds.shape[1]))
+            values = (odds[rows] + noise).astype(np.float32)
+            at = where[rows] * math.exp((2 * rng.random() - 1) * math.log(options.speed))
+        chosen, weights = _chosen_rows(labels.present[rows], rng)
+        means = time_means(values, at, options.scales)[chosen]
+        inputs = np.concatenate([values[chosen][:, None], means], axis=1).transpose(0, 2, 1)
+        parts.append(
+            _Design(
+                np.ascontiguousarray(inputs),
+                labels.present[rows][chosen][:, columns],
+                labels.known[rows][chosen][:, columns],
+                weights / weights.sum(),
+                np.full(chosen.size, changed, np.int64),
             )
+        )
+    return _joined(parts, as_one=True)
+
+
+def _joined(parts: Sequence[_Design], *, as_one: bool = False) -> _Design:
+    """Several designs as one; `as_one`: their numbers of studies stay, else they are counted on."""
     weights = np.concatenate([part.weights for part in parts])
+    numbers = [part.study + (0 if as_one else 2 * index) for index, part in enumerate(parts)]
     return _Design(
         np.concatenate([part.inputs for part in parts]),
         np.concatenate([part.present for part in parts]),
         np.concatenate([part.known for part in parts]),
         weights / weights.mean(),
-        np.concatenate([part.study for part in parts]),
+        np.concatenate(numbers),
     )
 
 
@@ -303,6 +319,6 @@ def _minimised(
     bounds = [(0.0, LARGEST_WEIGHT)] * weights + [(None, None)] * (parameters - weights)
     result = minimize(
         loss, np.zeros(parameters), jac=True, method="L-BFGS-B", bounds=bounds,
-        options={"maxiter": 200},
+        options={"maxiter": 100},
     )  # fmt: skip
     return np.asarray(result.x)
