@@ -1,9 +1,11 @@
 """What pages and the terminal say about the model and about studies unlike those that it knows."""
 
+import numpy as np
 import pytest
 
 from enteron.appearance import Likeness
-from enteron.folders.reading import ModelFacts, RunRecord
+from enteron.decoding import DecodedEvent
+from enteron.folders.reading import ModelFacts, Reading, RunRecord
 from enteron.folders.trust import (
     drawn_only_labels,
     learnt_from,
@@ -11,7 +13,7 @@ from enteron.folders.trust import (
     unlike_study,
 )
 from enteron.labels import ANATOMY, FINDINGS
-from enteron.types import TrainingSource
+from enteron.types import FrameAxis, Scores, TrainingSource
 
 DRAWN = TrainingSource(
     title="synthetic studies", kind="drawings", studies=34, frames=9, labels=tuple(ANATOMY)
@@ -80,3 +82,28 @@ def test_findings_in_what_looks_like_a_drawing_mean_nothing():
     taught = DRAWN.model_copy(update={"labels": (*ANATOMY, *FINDINGS)})
     assert other_kind(RunRecord(likeness=drawing, model=facts(taught, REAL))) is None
     assert other_kind(RunRecord(model=facts(DRAWN, REAL))) is None
+
+
+def test_tables_of_an_unlike_study_are_in_brackets(tmp_path):
+    scores = Scores("one", FrameAxis(np.arange(40)), np.zeros((40, 17), np.float32))
+    events = (
+        DecodedEvent(0, 40, "stomach", 0.9),
+        DecodedEvent(5, 7, "ulcer", 0.25),
+        DecodedEvent(20, 30, "ulcer", 0.5),
+    )
+
+    def tables(verdict: str) -> Reading:
+        likeness = Likeness.model_validate({"verdict": verdict, "nearest": None, "distances": {}})
+        return Reading(tmp_path, scores, events, RunRecord(likeness=likeness))
+
+    assert tables("like").summary() == [
+        ("stomach", "1", "0", "39", "0.90"),
+        ("ulcer", "2", "5", "29", "0.50"),
+    ]
+    assert tables("unlike").summary() == [
+        ("(stomach)", "1", "0", "39", "(0.90)"),
+        ("(ulcer)", "2", "5", "29", "(0.50)"),
+    ]
+    assert "<td>(ulcer)</td>" in tables("unlike")._repr_html_()
+    assert "it looks unlike all that the model knows" in str(tables("unlike"))
+    assert "unlike" not in str(tables("like"))
