@@ -94,6 +94,7 @@ def test_the_example_is_what_the_demo_shows(command, monkeypatch):
 
 def test_the_first_page_needs_nothing_but_the_package(enteron, tmp_path):
     said = enteron("demo", "--out", "first", timeout=600).stdout
+    assert "enteron serve first" in said
     assert "learnt regions and landmarks from drawings only" in " ".join(said.split())
     assert "from which the model never learnt any finding" in " ".join(said.split())
     assert "Not looked for: " in said

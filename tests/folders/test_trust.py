@@ -7,8 +7,10 @@ from enteron.appearance import Likeness
 from enteron.decoding import DecodedEvent
 from enteron.folders.reading import ModelFacts, Reading, RunRecord
 from enteron.folders.trust import (
+    cautions,
     drawn_only_labels,
     learnt_from,
+    not_looked_for,
     other_kind,
     unlike_study,
 )
@@ -82,6 +84,18 @@ def test_findings_in_what_looks_like_a_drawing_mean_nothing():
     taught = DRAWN.model_copy(update={"labels": (*ANATOMY, *FINDINGS)})
     assert other_kind(RunRecord(likeness=drawing, model=facts(taught, REAL))) is None
     assert other_kind(RunRecord(model=facts(DRAWN, REAL))) is None
+
+
+def test_cautions_and_what_is_not_looked_for():
+    drawing = Likeness(verdict="unlike", nearest="drawings", distances={"drawings": 1.5})
+    run = RunRecord(likeness=drawing, model=facts(DRAWN, REAL))
+    assert cautions(run) == [unlike_study(run), other_kind(run)]
+    assert cautions(RunRecord()) == []
+    off = {"polyp": "too few", "blood": "below .6", "ulcer": "too few"}
+    model = facts(REAL).model_copy(update={"unproven": off})
+    assert not_looked_for(model) == "Not looked for: polyp, ulcer (too few); blood (below .6)."
+    assert not_looked_for(facts(REAL)) is None
+    assert not_looked_for(None) is None
 
 
 def test_tables_of_an_unlike_study_are_in_brackets(tmp_path):

@@ -1,5 +1,6 @@
 """`enteron demo`: a first page in a minute; with --full the whole system on synthetic studies."""
 
+import shlex
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -42,6 +43,7 @@ def demo(
     reading = _full(out, seed, quick) if full else show_example(out, seed)
     typer.echo(f"The demo took {time.perf_counter() - start:.0f} s.")
     typer.echo(f"Open {reading.report} in a browser.")
+    typer.echo(f"To review, sign and export it there: enteron serve {shlex.quote(str(out))}")
 
 
 def show_example(out: Path, seed: int) -> "Reading":
