@@ -124,7 +124,7 @@ def read(
             )
         from enteron.cli.demo import show_example
 
-        show_example(out or Path("enteron-example"), seed=7)
+        show_example(out or Path("enteron-example"))
         return
     if example:
         raise typer.BadParameter("give either a study or --example", param_hint="'--example'")
