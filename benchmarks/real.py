@@ -23,6 +23,7 @@ from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 
+from benchmarks._real_trunk import large_input, tuned_stages
 from enteron.context import log_odds
 from enteron.datasets.dataset import DatasetStudy
 from enteron.datasets.layouts import open_dataset
@@ -79,7 +80,15 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--data", type=Path, default=ROOT.parent / "shared/frames/kvasir-capsule")
     parser.add_argument("--out", type=Path, default=ROOT / "runs/real")
-    parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
+    parser.add_argument(
+        "--methods",
+        nargs="+",
+        choices=METHODS,
+        default=[name for name in METHODS if name not in ON_REQUEST],
+    )
+    parser.add_argument(
+        "--clips", action="store_true", help="also the mean of each method over three frames"
+    )
     parser.add_argument("--seeds", type=int, default=3, help="of methods that draw frames")
     parser.add_argument("--border", choices=["kept", "masked"], default="kept")
     parser.add_argument(
@@ -103,9 +112,13 @@ def main() -> None:
             for seed in range(seeds)
         ]
         print(f"{name}: {time.perf_counter() - start:.0f} s", flush=True)
+    if options.clips:
+        everything = np.arange(len(frames.samples))
+        for name in list(results):
+            results[name + CLIPS] = [over_clips(s, frames, everything) for s in results[name]]
     print_tables(results, frames, protocol, options.against)
     for name in results:
-        print_operating_points(METHODS[name].about, results[name][0], frames)
+        print_operating_points(about(name), results[name][0], frames)
 
 
 # ---- frames, encoded once
@@ -449,17 +462,17 @@ def default_model(
     evidence = fit_local_evidence(
         frames.samples[train], options.patches, seed=seed, evidence=LocalEvidence()
     )
-    return clip_means(frames, test, evidence_of(evidence, frames.samples.maps, test))
+    return over_clips(evidence_of(evidence, frames.samples.maps, test), frames, test)
 
 
-def clip_means(frames: Frames, rows: NDArray[np.int64], evidence: Scores) -> Scores:
-    """Mean evidence over the clip of every frame, as the recipe `default` takes it."""
-    options = recipe("default").model
-    means = np.empty_like(evidence)
+def over_clips(scores: Scores, frames: Frames, rows: NDArray[np.int64]) -> Scores:
+    """The mean over the frames of each clip, as the recipe `default` takes it."""
+    model = recipe("default").model
+    means = np.empty_like(scores)
     for place in np.unique(frames.samples.study[rows]):
         own = np.flatnonzero(frames.samples.study[rows] == place)
-        windows = window_rows(len(own), options.neighbour_step, options.frames)
-        means[own] = evidence[own][windows].mean(axis=1)
+        windows = window_rows(len(own), model.neighbour_step, model.frames)
+        means[own] = scores[own][windows].mean(axis=1)
     return means
 
 
@@ -473,7 +486,7 @@ def default_with_context(
     """
     samples = frames.samples[train]
     left_out = left_out_evidence(samples, recipe("default").patches, seed=seed)
-    left_out = clip_means(frames, train, left_out)
+    left_out = over_clips(left_out, frames, train)
     scales, biases = evidence_scales(left_out, samples)
     studies = [
         LabelledStudy(
@@ -518,7 +531,21 @@ METHODS: dict[str, Method] = {
     "system": Method("the system: local evidence and the paper's head", system, seeds=1),
     "default": Method("the recipe default: local evidence over the clip", default_model),
     "default-context": Method("the recipe default, with context", default_with_context),
+    "large": Method("local evidence of 320 pixels", large_input, seeds=1),
+    "tuned": Method("local evidence, the last two stages fine-tuned", tuned_stages, seeds=1),
 }
+
+ON_REQUEST = ("large", "tuned")
+"""Attempts that the shipped model does not use; they take half an hour each."""
+
+
+CLIPS = " over clips"
+
+
+def about(name: str) -> str:
+    """What a row of the table is."""
+    method = METHODS[name.removesuffix(CLIPS)].about
+    return f"{method}, over clips" if name.endswith(CLIPS) else method
 
 
 def left_out_scores(
@@ -633,7 +660,7 @@ def print_tables(
     pairs = pairs_of(frames, protocol)
     findings = list(dict.fromkeys(pair.finding for pair in pairs))
     values = {name: [mean_auc(scores, pair) for pair in pairs] for name, scores in results.items()}
-    width = max(len(METHODS[name].about) for name in results)
+    width = max(len(about(name)) for name in results)
     print(f"\nAUC on left-out videos, mean over videos ({len(pairs)} pairs of finding and video)\n")
     head = " ".join(f"{finding[:9]:>9}" for finding in findings)
     print(f"{'':{width}} {'macro':>6} {'95 %':>12} {'own':>5} {'others':>6} {head}")
@@ -646,14 +673,14 @@ def print_tables(
         own = np.array([pair.own for pair in pairs])
         cells = " ".join(f"{value:9.2f}" for value in per_finding)
         print(
-            f"{METHODS[name].about:{width}} {np.mean(per_finding):6.3f} [{low:.3f}, {high:.3f}] "
+            f"{about(name):{width}} {np.mean(per_finding):6.3f} [{low:.3f}, {high:.3f}] "
             f"{array[own].mean():5.2f} {array[~own].mean():6.2f} {cells}"
         )
     print("\nown, others: mean over pairs whose negatives are of the same video, of other videos")
     for name in results:
         if name == against:
             continue
-        print(f"\n{METHODS[name].about}, minus {METHODS[against].about}, pair by pair")
+        print(f"\n{about(name)}, minus {about(against)}, pair by pair")
         differences = []
         for index, pair in enumerate(pairs):
             difference = values[name][index] - values[against][index]

@@ -65,6 +65,11 @@ class Context(Options):
                 raise ValueError(f"the weights of {group} are not all from 0 to {LARGEST_WEIGHT:g}")
         return self
 
+    @property
+    def used_for(self) -> tuple[str, ...]:
+        """The groups that have weights."""
+        return tuple(group for group in GROUPS if any(self.weights(group)))
+
     def weights(self, group: str) -> tuple[float, ...]:
         """The weights of one of `GROUPS`."""
         return getattr(self, group)

@@ -26,6 +26,10 @@ from enteron.cli import (
     tune,
     validate,
 )
+from enteron.demo import EXAMPLE_FRAMES, EXAMPLE_SEED
+from enteron.labels import COLUMN, REGIONS
+from enteron.phantom.dataset import PhantomOptions, StudyPlan
+from enteron.priors import load_priors
 from tests.folders.making import official, write_plain_reading
 from tests.making import label_rows, write_frames, write_labels
 
@@ -85,15 +89,25 @@ def test_demo_tells_the_whole_story(enteron, tmp_path):
 
 
 def test_the_example_is_what_the_demo_shows(command, monkeypatch):
-    shown: list[tuple[Path, int]] = []
-    monkeypatch.setattr(demo, "show_example", lambda out, seed: shown.append((out, seed)))
+    shown: list[Path] = []
+    monkeypatch.setattr(demo, "show_example", shown.append)
     assert command("read", "--example", "--out", "first")[0] == 0
     assert command("read", "--example")[0] == 0
-    assert shown == [(Path("first"), 7), (Path("enteron-example"), 7)]
+    assert shown == [Path("first"), Path("enteron-example")]
+
+
+def test_the_example_is_a_study_as_there_are_real_ones():
+    options = PhantomOptions(frames=EXAMPLE_FRAMES, seed=EXAMPLE_SEED, rarity=0.3, device="navicam")
+    plan = StudyPlan(1, options, load_priors())
+    shown = plan.table.values.sum(axis=0)
+    assert all(shown[COLUMN[region]] for region in REGIONS)
+    assert shown[COLUMN["small intestine"]] > EXAMPLE_FRAMES / 2
+    assert 20_000 < EXAMPLE_FRAMES * plan.timeline.frames_per_row < 150_000
 
 
 def test_the_first_page_needs_nothing_but_the_package(enteron, tmp_path):
     said = enteron("demo", "--out", "first", timeout=600).stdout
+    assert "enteron serve first" in said
     assert "learnt regions and landmarks from drawings only" in " ".join(said.split())
     assert "from which the model never learnt any finding" in " ".join(said.split())
     assert "Not looked for: " in said

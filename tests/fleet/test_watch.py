@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import contextmanager
 
 import pytest
 
@@ -205,17 +206,23 @@ def test_errors_of_the_command(tmp_path, model, command):
 # ---- as a process
 
 
-def start_watch(tmp_path, model, *arguments):
-    return subprocess.Popen(
-        [
-            sys.executable, "-m", "enteron", "fleet", "watch", "inbox", "--out", "out",
-            "--model", str(model), "--workers", "1", "--settle", "1", *arguments,
-        ],
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )  # fmt: skip
+@contextmanager
+def watching(tmp_path, model, *arguments):
+    """`enteron fleet watch` as a process, which ends with the block whatever happens there."""
+    command = [
+        sys.executable, "-m", "enteron", "fleet", "watch", "inbox", "--out", "out",
+        "--model", str(model), "--workers", "1", "--settle", "1", *arguments,
+    ]  # fmt: skip
+    process = subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    assert process.stdout is not None
+    try:
+        yield process, process.stdout
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
 
 
 def wait_until(condition, seconds=240):
@@ -229,20 +236,16 @@ def wait_until(condition, seconds=240):
 def test_a_kill_in_the_middle_of_a_reading_loses_nothing(tmp_path, model):
     write_frames(tmp_path / "inbox" / "3", range(400))
     journal = tmp_path / "out" / "3" / "embeddings.npy.journal"
-    process = start_watch(tmp_path, model)
-    wait_until(lambda: journal.exists() and journal.read_bytes().count(b"\n") > 3)
-    process.kill()
-    process.wait()
-    assert process.stdout is not None
-    process.stdout.close()
-    done = journal.read_bytes().count(b"\n")
-    assert done > 3
-    process = start_watch(tmp_path, model)
-    wait_until(lambda: (tmp_path / "inbox" / "3.read").exists())
-    process.send_signal(signal.SIGTERM)
-    said, _ = process.communicate(timeout=60)
-    assert process.returncode == 0, said
-    assert "Stopped." in said
+    with watching(tmp_path, model):
+        wait_until(lambda: journal.exists() and journal.read_bytes().count(b"\n") > 3)
+    assert journal.read_bytes().count(b"\n") > 3
+    assert not (tmp_path / "out" / "3" / "embeddings.npy").exists()
+    with watching(tmp_path, model) as (process, _):
+        wait_until(lambda: (tmp_path / "inbox" / "3.read").exists())
+        process.send_signal(signal.SIGTERM)
+        said, _ = process.communicate(timeout=60)
+        assert process.returncode == 0, said
+        assert "Stopped." in said
     Reader(model, ReadOptions(threads=1)).read(tmp_path / "inbox" / "3", tmp_path / "alone" / "3")
     assert reading_bytes(tmp_path / "out") == reading_bytes(tmp_path / "alone")
 
@@ -257,29 +260,24 @@ def test_a_real_full_disk_pauses_and_goes_on(tmp_path, model):
     )
     if mounted.returncode:
         pytest.skip("needs the right to mount a tmpfs")
-    process = None
     try:
         filler = out / "filler"
         filler.write_bytes(bytes((24 << 20) - (3 << 19)))
         write_frames(tmp_path / "inbox" / "3", range(640))  # 2.6 MiB of embeddings
-        process = start_watch(tmp_path, model, "--reserve", "1")
-        os.set_blocking(process.stdout.fileno(), False)  # pyright: ignore
-        said = ""
+        with watching(tmp_path, model, "--reserve", "1") as (process, output):
+            os.set_blocking(output.fileno(), False)
+            said = ""
 
-        def has_paused():
-            nonlocal said
-            said += process.stdout.read() or ""  # pyright: ignore
-            return "the queue pauses" in said
+            def has_paused():
+                nonlocal said
+                said += output.read() or ""
+                return "the queue pauses" in said
 
-        wait_until(has_paused)
-        assert process.poll() is None
-        assert Ledger(out).all() == []
-        filler.unlink()
-        wait_until(lambda: (tmp_path / "inbox" / "3.read").exists())
-        assert (out / "3" / "report.html").is_file()
+            wait_until(has_paused)
+            assert process.poll() is None
+            assert Ledger(out).all() == []
+            filler.unlink()
+            wait_until(lambda: (tmp_path / "inbox" / "3.read").exists())
+            assert (out / "3" / "report.html").is_file()
     finally:
-        if process is not None:
-            process.kill()
-            process.wait()
-            process.stdout.close()  # pyright: ignore
         subprocess.run(["umount", "-l", out], check=True)

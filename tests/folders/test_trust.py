@@ -1,17 +1,21 @@
 """What pages and the terminal say about the model and about studies unlike those that it knows."""
 
+import numpy as np
 import pytest
 
 from enteron.appearance import Likeness
-from enteron.folders.reading import ModelFacts, RunRecord
+from enteron.decoding import DecodedEvent
+from enteron.folders.reading import ModelFacts, Reading, RunRecord
 from enteron.folders.trust import (
+    cautions,
     drawn_only_labels,
     learnt_from,
+    not_looked_for,
     other_kind,
     unlike_study,
 )
 from enteron.labels import ANATOMY, FINDINGS
-from enteron.types import TrainingSource
+from enteron.types import FrameAxis, Scores, TrainingSource
 
 DRAWN = TrainingSource(
     title="synthetic studies", kind="drawings", studies=34, frames=9, labels=tuple(ANATOMY)
@@ -80,3 +84,40 @@ def test_findings_in_what_looks_like_a_drawing_mean_nothing():
     taught = DRAWN.model_copy(update={"labels": (*ANATOMY, *FINDINGS)})
     assert other_kind(RunRecord(likeness=drawing, model=facts(taught, REAL))) is None
     assert other_kind(RunRecord(model=facts(DRAWN, REAL))) is None
+
+
+def test_cautions_and_what_is_not_looked_for():
+    drawing = Likeness(verdict="unlike", nearest="drawings", distances={"drawings": 1.5})
+    run = RunRecord(likeness=drawing, model=facts(DRAWN, REAL))
+    assert cautions(run) == [unlike_study(run), other_kind(run)]
+    assert cautions(RunRecord()) == []
+    off = {"polyp": "too few", "blood": "below .6", "ulcer": "too few"}
+    model = facts(REAL).model_copy(update={"unproven": off})
+    assert not_looked_for(model) == "Not looked for: polyp, ulcer (too few); blood (below .6)."
+    assert not_looked_for(facts(REAL)) is None
+    assert not_looked_for(None) is None
+
+
+def test_tables_of_an_unlike_study_are_in_brackets(tmp_path):
+    scores = Scores("one", FrameAxis(np.arange(40)), np.zeros((40, 17), np.float32))
+    events = (
+        DecodedEvent(0, 40, "stomach", 0.9),
+        DecodedEvent(5, 7, "ulcer", 0.25),
+        DecodedEvent(20, 30, "ulcer", 0.5),
+    )
+
+    def tables(verdict: str) -> Reading:
+        likeness = Likeness.model_validate({"verdict": verdict, "nearest": None, "distances": {}})
+        return Reading(tmp_path, scores, events, RunRecord(likeness=likeness))
+
+    assert tables("like").summary() == [
+        ("stomach", "1", "0", "39", "0.90"),
+        ("ulcer", "2", "5", "29", "0.50"),
+    ]
+    assert tables("unlike").summary() == [
+        ("(stomach)", "1", "0", "39", "(0.90)"),
+        ("(ulcer)", "2", "5", "29", "(0.50)"),
+    ]
+    assert "<td>(ulcer)</td>" in tables("unlike")._repr_html_()
+    assert "it looks unlike all that the model knows" in str(tables("unlike"))
+    assert "unlike" not in str(tables("like"))

@@ -43,6 +43,13 @@ def test_transit_follows_the_landmarks_at_once():
     assert after.completeness_confirmed
 
 
+def test_landmarks_in_the_wrong_order_say_so():
+    wrong = state_of(MoveLandmark(landmark="first duodenal image", frame=42))
+    passage = measures(wrong, HALF_A_SECOND).small_bowel_transit
+    assert passage.seconds is None
+    assert passage.text == ("unknown: the first caecal image is not after the first duodenal image")
+
+
 def test_a_caecum_that_was_not_reached():
     found = measures(state_of(ClearLandmark(landmark="first caecal image")), HALF_A_SECOND)
     assert found.complete is False

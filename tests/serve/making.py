@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 from starlette.testclient import TestClient
 
+from enteron.appearance import Likeness
 from enteron.decoding.events import DecodedEvent
-from enteron.folders.reading import RunRecord
+from enteron.folders.reading import ModelFacts, RunRecord
 from enteron.folders.suspicious import write_suspicious
 from enteron.priors import load_priors
 from enteron.serve.access import Access, User, Verify
@@ -20,6 +21,7 @@ from enteron.serve.server import allowed_hosts, listen, make_server
 from enteron.serve.service import Service
 from enteron.study import open_study
 from enteron.study.content import read_content
+from enteron.types import TrainingSource
 from tests.report.making import EVENTS, RUN, scores_for, write_folder, write_frames
 
 PORT = 8000
@@ -57,6 +59,19 @@ def write_root(root: Path, study: str = "s1", *, pictures: bool = False, size: i
 
         save_pictures(opened, choose_pictures(scores, REVIEWED), folder, content=content)
     return root
+
+
+def make_unlike(root: Path) -> None:
+    """Let the reading be of a study unlike all that its model knows, which is drawings."""
+    folder = root / "reading"
+    run = RunRecord.load(folder)
+    assert run is not None
+    source = TrainingSource(
+        title="drawn", kind="drawings", studies=3, frames=9, labels=("stomach",)
+    )
+    model = ModelFacts(name="tiny", sources=(source,), unproven={"polyp": "never tested"})
+    likeness = Likeness(verdict="unlike", nearest="drawings", distances={"drawings": 1.5})
+    run.model_copy(update={"model": model, "likeness": likeness}).save(folder)
 
 
 def _rewrite(folder: Path, content: str | None) -> None:

@@ -15,7 +15,7 @@ from fhir.resources.R4B.diagnosticreport import DiagnosticReport
 
 from tests.report.conftest import OVERFLOW
 from tests.report.test_chromium import CONTRASTS
-from tests.serve.making import REVIEWED, server, write_root
+from tests.serve.making import REVIEWED, make_unlike, server, write_root
 from tests.serve.scenario import Decided, read_and_sign
 
 
@@ -170,6 +170,44 @@ def test_pages_fit_and_can_be_read(browser, root, dark):
                     assert tab.run("document.getElementById('help').open")
                 assert tab.complaints() == []
                 tab.close()
+
+
+def test_an_unlike_study_is_told_above_everything_and_in_the_report(browser, root):
+    make_unlike(root)
+    with server(root) as address:
+        tab = browser.open(f"{address}/read/s1", 1400, 950)
+        tab.wait_for("document.querySelector('#reader.is-complete')")
+        above = tab.page.locator("#cautions")
+        assert above.is_visible()
+        assert "unlike everything that the model was trained and tested on" in above.inner_text()
+        assert "looks like drawings" in above.inner_text()
+        notes = tab.page.locator("#notes").inner_text()
+        assert "has seen drawings only (3 studies)" in notes
+        assert "Not looked for: polyp (never tested)." in notes
+        scores = tab.page.locator("#findings-list .score").all_inner_texts()
+        assert "(0.95)" in scores  # angiectasia
+        assert all(score.startswith("(") for score in scores)
+        tab.key("s")
+        tab.wait_for("!document.getElementById('suspects').hidden")
+        shown = tab.page.locator("#suspects-list li .small").first.inner_text()
+        assert shown.startswith("(")
+        tab.key("Escape")
+        # Signing can be left without a signature.
+        tab.key("Control+Enter")
+        tab.wait_for("document.getElementById('sign').open")
+        tab.page.locator("#sign-cancel").click()
+        assert not tab.run("document.getElementById('sign').open")
+        assert tab.run("enteron.review.state.signatures.length") == 0
+        tab.key("Control+Enter")
+        tab.wait_for("document.getElementById('sign').open")
+        tab.key("Enter")
+        tab.page.wait_for_url("**/report/**")
+        tab.wait_for("!document.getElementById('paper').hidden")
+        report = tab.run("document.getElementById('paper').textContent")
+        assert "unlike everything that the model was trained and tested on" in report
+        assert "has seen drawings only" in report
+        assert tab.complaints() == []
+        tab.close()
 
 
 def test_hostile_text_is_only_text(browser, root):

@@ -14,15 +14,15 @@ from enteron.model.patches import BEST_PATCHES, CHANNELS, GRID, LocalEvidence, p
 from enteron.training.options import PatchOptions
 from enteron.training.patches import (
     PatchSamples,
-    _draw_weights,
-    _patch_loss,
     covered_cells,
+    draw_weights,
     evidence_of,
     evidence_scales,
     fit_local_evidence,
     fold_of_studies,
     left_out_evidence,
     mean_over_clips,
+    patch_loss,
 )
 from enteron.training.sampling import StudySamples
 from enteron.types import FrameLabels
@@ -124,7 +124,7 @@ def test_loss_counts_known_patches_only():
                 p = 1 / (1 + np.exp(-logits[n, patch, finding]))
                 total -= 8 * np.log(p) if share > 0.25 else np.log(1 - p)
                 counted += 1
-    loss = _patch_loss(torch.from_numpy(logits), samples, PatchOptions())
+    loss = patch_loss(torch.from_numpy(logits), samples, PatchOptions())
     assert loss.item() == pytest.approx(total / counted, rel=1e-6)
 
 
@@ -137,7 +137,7 @@ def test_nothing_known_gives_no_gradient():
         np.array([0]),
     )
     logits = torch.zeros(1, GRID * GRID, len(FINDINGS), requires_grad=True)
-    _patch_loss(logits, samples, PatchOptions()).backward()
+    patch_loss(logits, samples, PatchOptions()).backward()
     assert logits.grad is not None
     assert not logits.grad.any()
 
@@ -148,7 +148,7 @@ def test_videos_of_a_finding_count_alike():
     study = np.array([0, 0] + [1] * 6 + [2] * 4 + [2] * 2 + [3] * 3)
     cells = np.zeros((17, len(FINDINGS), GRID * GRID), np.float32)
     samples = PatchSamples(np.zeros((17, 1, GRID, GRID)), table, cells, study, np.arange(17))
-    lesions, normals = _draw_weights(samples)
+    lesions, normals = draw_weights(samples)
     by_video = [lesions[study == video].sum().item() for video in range(4)]
     assert by_video == pytest.approx([0.5, 0.5, 1.0, 0.0])
     assert [normals[study == video].sum().item() for video in range(4)] == pytest.approx(

@@ -1,5 +1,6 @@
 """`enteron demo`: a first page in a minute; with --full the whole system on synthetic studies."""
 
+import shlex
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -17,7 +18,10 @@ def demo(
     out: Annotated[
         Path, typer.Option(help="Folder for studies, model and readings.", readable=False)
     ] = Path("enteron-demo"),
-    seed: Annotated[int, typer.Option(min=0, help="Seed: another one draws other studies.")] = 7,
+    seed: Annotated[
+        int | None,
+        typer.Option(min=0, help="Seed: another one draws other studies.", show_default=False),
+    ] = None,
     full: Annotated[
         bool,
         typer.Option(
@@ -42,30 +46,32 @@ def demo(
     reading = _full(out, seed, quick) if full else show_example(out, seed)
     typer.echo(f"The demo took {time.perf_counter() - start:.0f} s.")
     typer.echo(f"Open {reading.report} in a browser.")
+    typer.echo(f"To review, sign and export it there: enteron serve {shlex.quote(str(out))}")
 
 
-def show_example(out: Path, seed: int) -> "Reading":
+def show_example(out: Path, seed: int | None = None) -> "Reading":
     """Draw a study, read it and print the reading."""
     from enteron.cli.console import RichProgress
     from enteron.cli.read import show
-    from enteron.demo import read_example
+    from enteron.demo import EXAMPLE_SEED, read_example
 
     typer.echo(
         "One synthetic study of a capsule that the model never saw, read with the model in the "
         "box.\nIt is a drawing, not a recording: the result says nothing about patients."
     )
-    reading = read_example(out, RichProgress(), seed=seed)
+    reading = read_example(out, RichProgress(), seed=EXAMPLE_SEED if seed is None else seed)
     show(reading)
     return reading
 
 
-def _full(out: Path, seed: int, quick: bool) -> "Reading":
+def _full(out: Path, seed: int | None, quick: bool) -> "Reading":
     from enteron.cli.console import RichProgress
     from enteron.demo import DemoOptions, run_demo
 
-    options = DemoOptions(seed=seed)
+    options = DemoOptions() if seed is None else DemoOptions(seed=seed)
     if quick:
-        options = DemoOptions(seed=seed, studies=6, frames=50, unseen=2, unseen_frames=50)
+        small = {"studies": 6, "frames": 50, "unseen": 2, "unseen_frames": 50}
+        options = options.model_copy(update=small)
     typer.echo(
         f"{options.studies} synthetic studies of two devices to learn from, {options.unseen} of a "
         "third device to read.\nThey are drawings, not recordings: the results say nothing about "
@@ -102,6 +108,7 @@ def _table(decoders: "tuple[DecoderResult, ...]") -> "Table":
     import numpy as np
 
     from enteron.cli.console import number, table, with_interval
+    from enteron.errors import quantity
 
     studies = len(decoders[0].evaluation.studies)
     result = table(
@@ -121,6 +128,6 @@ def _table(decoders: "tuple[DecoderResult, ...]") -> "Table":
             number(float(strict.studies.mean())),
             with_interval(float(np.nanmean(half.present_studies)), mean(half.present_studies)),
             number(decoder.region_events, 1),
-            f"{np.median(errors):.0f} frames" if errors.size else "-",
+            quantity(round(float(np.median(errors))), "frame") if errors.size else "-",
         )
     return result

@@ -16,7 +16,7 @@ from enteron.inference.spacing import NeighbourStep
 from enteron.inference.views import ViewSet
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from enteron.cli.console import RichProgress
     from enteron.folders.reading import Reading, Redundant
@@ -130,7 +130,7 @@ def read(
             )
         from enteron.cli.demo import show_example
 
-        show_example(out or Path("enteron-example"), seed=7)
+        show_example(out or Path("enteron-example"))
         return
     if example:
         raise typer.BadParameter("give either a study or --example", param_hint="'--example'")
@@ -274,7 +274,7 @@ def _truths(truth: Path | None, names: list[str]) -> "dict[str, Annotation]":
 def show(reading: "Reading") -> None:
     """Print what a physician asks first: where the capsule was, and what to look at."""
     from enteron.cli.console import NONE, console, markup, number, table
-    from enteron.folders.trust import learnt_from, other_kind, unlike_study
+    from enteron.folders.trust import learnt_from, not_looked_for, other_kind, unlike_study
     from enteron.labels import LABELS, REGIONS
 
     out = console()
@@ -316,8 +316,8 @@ def show(reading: "Reading") -> None:
     out.print(result)
     if not reading.events:
         out.print("No events were found.")
-    if run.model is not None and run.model.unproven:
-        out.print(f"Not looked for: {_reasons(run.model.unproven)}.")
+    if (sentence := not_looked_for(run.model)) is not None:
+        out.print(markup(sentence))
     if not run.is_calibrated:
         out.print(
             "[yellow]Note:[/yellow] the model was never calibrated, so confidences and thresholds "
@@ -332,15 +332,6 @@ def show(reading: "Reading") -> None:
     out.print(f"[dim]Seconds: {stages}. Runtime: {runtime}.[/dim]")
     report = markup(str(reading.report))
     out.print(f"Open {report} in a browser. Not a diagnosis.\n", soft_wrap=True)
-
-
-def _reasons(unproven: "Mapping[str, str]") -> str:
-    """Findings by the reason why they are not reported."""
-    reasons = dict.fromkeys(unproven.values())
-    return "; ".join(
-        f"{', '.join(label for label in unproven if unproven[label] == reason)} ({reason})"
-        for reason in reasons
-    )
 
 
 def show_studies(readings: "Sequence[Reading]", folder: Path) -> None:

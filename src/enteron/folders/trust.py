@@ -79,6 +79,23 @@ def other_kind(run: RunRecord) -> str | None:
     )
 
 
+def not_looked_for(model: ModelFacts | None) -> str | None:
+    """A sentence on findings that are off, by the reason for it."""
+    unproven = {} if model is None else model.unproven
+    if not unproven:
+        return None
+    groups = [
+        f"{', '.join(label for label in unproven if unproven[label] == reason)} ({reason})"
+        for reason in dict.fromkeys(unproven.values())
+    ]
+    return f"Not looked for: {'; '.join(groups)}."
+
+
+def cautions(run: RunRecord) -> list[str]:
+    """What stands above everything else on a page: why this reading may mean nothing."""
+    return [said for said in (unlike_study(run), other_kind(run)) if said is not None]
+
+
 def unlike_study(run: RunRecord) -> str | None:
     """A sentence where the study looks unlike everything that the model knows."""
     if run.likeness is None or not run.is_unlike:

@@ -53,16 +53,18 @@ def export_graph(backbone: Backbone) -> bytes:
     The batch size is fixed at 1. Images run side by side on the cores and are never batched, so
     no embedding can depend on the other images.
     """
-    return _export(NormalisingBackbone(backbone), backbone, [GRAPH_OUTPUT])
+    size = backbone.spec.preprocessing.size
+    return export_network(NormalisingBackbone(backbone), size, [GRAPH_OUTPUT])
 
 
 def export_maps_graph(backbone: Backbone) -> bytes:
     """The graph of the same images to the maps of patches (1, 472, 7, 7) and features (1, 512)."""
-    return _export(_Maps(backbone), backbone, [GRAPH_MAPS, GRAPH_OUTPUT])
-
-
-def _export(network: nn.Module, backbone: Backbone, outputs: list[str]) -> bytes:
     size = backbone.spec.preprocessing.size
+    return export_network(_Maps(backbone), size, [GRAPH_MAPS, GRAPH_OUTPUT])
+
+
+def export_network(network: nn.Module, size: int, outputs: list[str]) -> bytes:
+    """The graph of a network of images (1, 3, size, size), uint8, with so many named outputs."""
     example = torch.zeros(1, 3, size, size, dtype=torch.uint8)
     with warnings.catch_warnings(), torch.inference_mode():
         # The exporter uses functions that torch itself has deprecated.

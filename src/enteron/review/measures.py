@@ -143,6 +143,8 @@ def _passage(
     confirmed = start.decided and (stop.decided or stop.status == "absent")
     if start.frame is None or stop.frame is None or stop.frame <= start.frame:
         text = "not reached" if stop.status == "absent" else "unknown"
+        if start.frame is not None and stop.frame is not None:
+            text = f"unknown: the {last} is not after the {first}"
         return Passage(title, start.frame, stop.frame, None, text, confirmed)
     begin, end = clock.seconds(start.frame), clock.seconds(stop.frame)
     seconds = None if begin is None or end is None else round(end - begin, 3)

@@ -28,7 +28,8 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
-from enteron.folders.reading import event_rows
+from enteron.folders.reading import RunRecord, event_rows
+from enteron.folders.trust import cautions, learnt_from
 from enteron.labels import COLUMN
 from enteron.review.actions import parse_action
 from enteron.review.exports import ExportFormat, Reviewed, export_study, reviewed
@@ -259,9 +260,15 @@ def signed(
         {
             **review_table(reading, state, person),
             "versions": len(latest.signatures),
+            "about": about_the_reading(reading.reading.run),
             "pictures": {event.id: _best_frame(found, event) for event in found.summary.findings},
         }
     )
+
+
+def about_the_reading(run: RunRecord) -> list[str]:
+    """What a report says of the model whose proposals were reviewed."""
+    return [*cautions(run), *(said for said in [learnt_from(run.model)] if said is not None)]
 
 
 def _best_frame(found: Reviewed, event: Finding) -> int:

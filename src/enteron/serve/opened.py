@@ -13,6 +13,7 @@ from enteron.errors import EnteronError
 from enteron.files import json_text
 from enteron.folders.reading import Reading, load_reading
 from enteron.folders.suspicious import read_suspicious
+from enteron.folders.trust import cautions, learnt_from, not_looked_for
 from enteron.labels import COLUMN, LABELS, LANDMARKS, REGIONS
 from enteron.report.clock import Clock
 from enteron.report.page import calibrated_scores
@@ -99,6 +100,8 @@ class OpenedReading:
             "promise": None
             if listed is None or listed.promise is None
             else asdict(promise_note(listed.promise)),
+            "cautions": cautions(run),
+            "unlike": run.is_unlike,
             "notes": self._notes(),
             "rate": run.rate,
             "rate_assumed": run.rate_assumed,
@@ -108,6 +111,8 @@ class OpenedReading:
         """What whoever reads the study has to know about the reading."""
         run = self.reading.run
         notes = [note[:1].upper() + note[1:] for note in run.notes]
+        about = (learnt_from(run.model), not_looked_for(run.model))
+        notes += [said for said in about if said is not None]
         if run.training_note is not None:
             notes.append(run.training_note[:1].upper() + run.training_note[1:])
         if run.missing is not None and run.missing.sentence:

@@ -5,8 +5,7 @@ where it is not, the pictures that the reading saved are shown. Every frame that
 own is compared with its digest when it is shown; a video is read to its end once.
 
 What recorders write around the picture is masked, as on the report, unless device text is asked
-for. Frames that look like title cards, which may hold a name, are shown on request only: at a lower
-resolution, by their colours, and near both ends of the study also by letters.
+for; frames that look like title cards are shown on request only (`masking.py`).
 """
 
 import hashlib
@@ -18,38 +17,28 @@ from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from enteron.errors import EnteronError
 from enteron.files import RECORD_LIMIT, make_folder, read_json, write_json
 from enteron.folders.reading import EMBEDDINGS, Reading
 from enteron.inference.store import open_embeddings
 from enteron.report.pictures import PICTURES, picture_name, read_index
-from enteron.report.title_cards import LIT, View, measure_view
 from enteron.serve.catalogue import Catalogue
+from enteron.serve.masking import Masking
 from enteron.serve.packs import Pack, PackKey
 from enteron.study import Study, open_study
 from enteron.study.content import StudyContent, digest, file_stamps, read_content, stamp_tokens
 from enteron.study.picture import UnreadablePictureError, read_picture
-
-if TYPE_CHECKING:
-    from enteron.study.study import RGB
 
 SIDE: Final = 512  # pixels of the longer side, at most: no capsule has many more
 PACK_SIDE: Final = 320
 QUALITY: Final = 82
 PACK_QUALITY: Final = 75
 FAR: Final = 60  # frames between key frames, beyond which a study gets a pack
-SAMPLES: Final = 24  # frames on which the field of view is measured
-SAMPLE_SIDE: Final = (
-    144  # pixels: measuring takes a few hundredths of a second a frame at this size
-)
-DARKEST: Final = 0.05  # share of lit pixels below which a frame is too dark to hold text
 CARD: Final = b"card"  # stands in a pack for a frame that is withheld
-ENDS: Final = 60  # frames at both ends of a study in which letters are looked for
 CACHE_FOLDER: Final = ".enteron-serve"
 
 
@@ -64,7 +53,6 @@ class Flag(IntEnum):
 
 
 Answer = tuple[Flag, bytes]
-Keep = NDArray[np.uint8]  # (height, width), 255 inside the field of view
 
 
 class PictureCache:
@@ -126,8 +114,7 @@ class StudyPictures:
         self._kind, self._sentence = "searching", "The study's own frames are being looked for."
         self._study: Study | None = None
         self._content: StudyContent | None = None
-        self._view: View | None = None  # in small; None: nothing is masked
-        self._keep: dict[tuple[int, int], Keep] = {}
+        self._masking = Masking()
         self._pack: Pack | None = None
         self._lock = threading.Lock()  # a video is decoded at one place at a time
         self._ready = threading.Event()
@@ -225,10 +212,9 @@ class StudyPictures:
         study = self._study
         if study is None:
             return self._from_saved(frame)
-        if study.random_access:
-            row = int(np.searchsorted(study.numbers, frame))
-            if os.path.islink(study.files(slice(row, row + 1))[0]):  # noqa: PTH114
-                return Flag.CHANGED, b""
+        row = int(np.searchsorted(study.numbers, frame))
+        if study.random_access and os.path.islink(study.files(slice(row, row + 1))[0]):  # noqa: PTH114
+            return Flag.CHANGED, b""
         try:
             read = study.frame(frame)
         except EnteronError:
@@ -238,50 +224,9 @@ class StudyPictures:
         known = None if self._content is None else self._content.digest_of(frame)
         if known is not None and known != read.digest:
             return Flag.CHANGED, b""
-        if not cards and self._is_card(read.image, int(np.searchsorted(study.numbers, frame))):
+        if not cards and self._masking.is_card(read.image, row, len(study)):
             return Flag.WITHHELD, b""
-        return Flag.SHOWN, self._encode(read.image, side, quality)
-
-    def _is_card(self, image: "RGB", row: int) -> bool:
-        """Whether a frame looks like a title card; a dark one cannot be read, and is none."""
-        import cv2
-
-        view = self._view
-        if view is None or self._study is None:
-            return False
-        size = view.keep.shape[::-1]
-        small = np.asarray(cv2.resize(image, size, interpolation=cv2.INTER_AREA), np.uint8)
-        if (small.max(axis=2) > LIT).mean() < DARKEST:
-            return False
-        near_end = min(row, len(self._study) - 1 - row) < ENDS
-        return not view.shows(small) if near_end else view.is_plain(small)
-
-    def _encode(self, image: "RGB", side: int, quality: int) -> bytes:
-        import cv2
-        import simplejpeg
-
-        height, width = image.shape[:2]
-        if self._view is not None:
-            keep = self._keep_of(image, self._view)
-            image = np.asarray(cv2.bitwise_and(image, image, mask=keep), np.uint8)
-        scale = side / max(height, width)
-        if scale < 1:
-            size = (max(1, round(width * scale)), max(1, round(height * scale)))
-            image = np.asarray(cv2.resize(image, size, interpolation=cv2.INTER_AREA), np.uint8)
-        return simplejpeg.encode_jpeg(
-            np.ascontiguousarray(image), quality=quality, colorspace="RGB", colorsubsampling="420"
-        )
-
-    def _keep_of(self, image: "RGB", view: View) -> Keep:
-        """255 inside the field of view, in the size of the image."""
-        import cv2
-
-        shape = (image.shape[0], image.shape[1])
-        if shape not in self._keep:
-            small = np.where(view.keep, np.uint8(255), np.uint8(0))
-            smooth = cv2.resize(cv2.GaussianBlur(small, (5, 5), 0), shape[::-1])
-            self._keep[shape] = np.where(np.asarray(smooth) > 127, 255, 0).astype(np.uint8)
-        return self._keep[shape]
+        return Flag.SHOWN, self._masking.jpeg(read.image, side, quality)
 
     # ---- in the background
 
@@ -346,12 +291,12 @@ class StudyPictures:
                         "the frames found are not those that were read",
                         "give the folder of the study that was read with --studies",
                     )
-        view = _stored_view(record) if self._mask_text else None
-        if view is None and self._mask_text:
-            view = _measured_view(study)
-        self._content, self._view = content, view
+        masking = Masking()
+        if self._mask_text:
+            masking = Masking.from_record(record) or Masking.of_study(study)
+        self._content, self._masking = content, masking
         if content is None:  # everything was compared, now or earlier
-            self._save_record(tokens if stated is not None else "", view)
+            self._save_record(tokens if stated is not None else "", masking)
         if study.seek_distance > FAR:
             self._pack = self._open_pack(study, stated)
         self._cache.forget(reading.study)
@@ -389,16 +334,12 @@ class StudyPictures:
                 return record if isinstance(record, dict) else {}
         return {}
 
-    def _save_record(self, tokens: str, view: View | None) -> None:
-        mask: dict[str, object] = {}
-        if view is not None:
-            height, width = view.keep.shape
-            masks = {"mask": view.keep, "border": view.border}
-            packed = {name: np.packbits(bits).tobytes().hex() for name, bits in masks.items()}
-            mask = {"height": height, "width": width, **packed}
+    def _save_record(self, tokens: str, masking: Masking) -> None:
         with suppress(EnteronError):  # a read-only ROOT: compared again next time
             make_folder(self._folder)
-            write_json(self._folder / f"{self._name}.json", {"stamps": tokens, **mask})
+            write_json(
+                self._folder / f"{self._name}.json", {"stamps": tokens, **masking.to_record()}
+            )
 
     def _open_pack(self, study: Study, content: str | None) -> Pack:
         make_folder(self._folder)
@@ -412,54 +353,18 @@ class StudyPictures:
         return Pack(self._folder / f"{self._name}.pack", key)
 
     def _packed_frames(self, start: int) -> Iterator[bytes | None]:
-        assert self._study is not None
-        for row, frame in enumerate(self._study.frames(start), start):
+        study = self._study
+        assert study is not None
+        for row, frame in enumerate(study.frames(start), start):
             if frame.image is None:
                 yield None
-            elif self._is_card(frame.image, row):
+            elif self._masking.is_card(frame.image, row, len(study)):
                 yield CARD
             else:
-                yield self._encode(frame.image, PACK_SIDE, PACK_QUALITY)
+                yield self._masking.jpeg(frame.image, PACK_SIDE, PACK_QUALITY)
 
 
 def _tokens(study: Study) -> list[str]:
     tokens = stamp_tokens(file_stamps(study.files()))
     # A file that was written just now has no token that could be trusted: never equal.
     return [token or os.urandom(8).hex() for token in tokens]
-
-
-def _measured_view(study: Study) -> View:
-    """The field of view of a study, in small."""
-    import cv2
-
-    rows = np.unique(np.linspace(0, len(study) - 1, SAMPLES).round().astype(int))
-    images: list[RGB] = []
-    for row in rows:
-        image = study.frame(int(study.numbers[row])).image
-        if image is not None:
-            scale = SAMPLE_SIDE / max(image.shape[:2])
-            size = (round(image.shape[1] * scale), round(image.shape[0] * scale))
-            small = cv2.resize(image, size, interpolation=cv2.INTER_AREA)
-            images.append(np.asarray(small, np.uint8))
-    shapes = [image.shape for image in images]
-    commonest = max(set(shapes), key=shapes.count, default=None)
-    view = measure_view([image for image in images if image.shape == commonest])
-    if view is None:
-        raise EnteronError(
-            "no frame of the study looks like the gut, so that it is not clear what to mask",
-            "start with --device-text to show the frames as they are",
-        )
-    return view
-
-
-def _stored_view(record: dict[str, object]) -> View | None:
-    try:
-        height, width = int(str(record["height"])), int(str(record["width"]))
-        masks = [
-            np.unpackbits(np.frombuffer(bytes.fromhex(str(record[name])), np.uint8))
-            for name in ("mask", "border")
-        ]
-        keep, border = (mask[: height * width].reshape(height, width) > 0 for mask in masks)
-        return View(keep, border)
-    except (KeyError, ValueError):
-        return None

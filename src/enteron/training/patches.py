@@ -67,15 +67,18 @@ Part = tuple[int, int, int, int]
 
 
 def covered_cells(
-    boxes: Sequence[Box], frames: NDArray[np.int64], parts: Mapping[int, Part]
+    boxes: Sequence[Box],
+    frames: NDArray[np.int64],
+    parts: Mapping[int, Part],
+    grid: int = GRID,
 ) -> NDArray[np.float32]:
-    """(frames, 9, 49) share of every patch that a box of each finding covers.
+    """(frames, 9, grid * grid) share of every patch that a box of each finding covers.
 
     `parts` has what the encoder sees of every frame that has a box. Boxes of other things than the
     nine findings are left out.
     """
-    cells = np.zeros((len(frames), len(FINDINGS), GRID, GRID), np.float32)
-    edges = np.arange(GRID)
+    cells = np.zeros((len(frames), len(FINDINGS), grid, grid), np.float32)
+    edges = np.arange(grid)
     for box in boxes:
         if box.label not in FINDINGS:
             continue
@@ -83,12 +86,12 @@ def covered_cells(
         if row == len(frames) or frames[row] != box.frame:
             continue
         left, top, width, height = parts[box.frame]
-        x1, x2 = ((x - left) * GRID / width for x in (box.x1, box.x2))
-        y1, y2 = ((y - top) * GRID / height for y in (box.y1, box.y2))
+        x1, x2 = ((x - left) * grid / width for x in (box.x1, box.x2))
+        y1, y2 = ((y - top) * grid / height for y in (box.y1, box.y2))
         across, down = _overlap(x1, x2, edges), _overlap(y1, y2, edges)
         cell = cells[row, FINDINGS.index(box.label)]
         np.maximum(cell, down[:, None] * across[None, :], out=cell)
-    return cells.reshape(len(frames), len(FINDINGS), GRID * GRID)
+    return cells.reshape(len(frames), len(FINDINGS), grid * grid)
 
 
 def _overlap(start: float, stop: float, edges: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -238,7 +241,7 @@ def fit_local_evidence(
     options = PatchOptions() if options is None else options
     evidence = LocalEvidence() if evidence is None else evidence
     advance = advance or (lambda count: None)
-    lesions, normals = _draw_weights(samples)
+    lesions, normals = draw_weights(samples)
     generator = torch.Generator().manual_seed(seed)
     evidence.standardise_by(_some_maps(samples))
     optimiser = torch.optim.AdamW(
@@ -253,7 +256,7 @@ def fit_local_evidence(
         ]
         rows = torch.cat(drawn).numpy()
         logits = evidence.patch_logits(torch.from_numpy(samples.maps[rows]).float())
-        loss = _patch_loss(logits, samples[rows], options)
+        loss = patch_loss(logits, samples[rows], options)
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
@@ -262,7 +265,7 @@ def fit_local_evidence(
     return evidence.eval()
 
 
-def _patch_loss(logits: torch.Tensor, samples: PatchSamples, options: PatchOptions) -> torch.Tensor:
+def patch_loss(logits: torch.Tensor, samples: PatchSamples, options: PatchOptions) -> torch.Tensor:
     """Cross-entropy over the patches whose label is known; logits are (n, 49, 9)."""
     cells = torch.from_numpy(samples.cells).transpose(1, 2)  # (n, 49, 9)
     target = cells > options.covered
@@ -276,7 +279,7 @@ def _patch_loss(logits: torch.Tensor, samples: PatchSamples, options: PatchOptio
     return total / counted.sum().clamp(min=1)
 
 
-def _draw_weights(samples: PatchSamples) -> tuple[torch.Tensor, torch.Tensor]:
+def draw_weights(samples: PatchSamples) -> tuple[torch.Tensor, torch.Tensor]:
     """How often each frame is drawn as one with lesions, and as one without."""
     present, known = samples.present, samples.known
     lesions, normals = np.zeros(len(samples)), np.zeros(len(samples))

@@ -34,6 +34,12 @@ export const $ = (id) => document.getElementById(id);
 /** @param {number} share */
 export const percent = (share) => share > 0 && share < 0.001 ? "< 0.1 %" : `${(100 * share).toFixed(share < 0.1 && share > 0 ? 1 : 0)} %`;
 
+/** A confidence; in brackets where the study is unlike all that the model knows. @param {number} value @param {boolean} unlike */
+export const confidence = (value, unlike) => {
+  const text = value > 0 && value < 0.005 ? "< 0.01" : value.toFixed(2);
+  return unlike ? `(${text})` : text;
+};
+
 /** @param {number} count @param {string} noun */
 export const counted = (count, noun) => `${count.toLocaleString("en-US")} ${noun}${count === 1 ? "" : "s"}`;
 

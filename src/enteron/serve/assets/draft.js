@@ -43,6 +43,7 @@ export const makeDraft = (study, review) => {
   };
   $("sign-open").addEventListener("click", open);
   $("sign-done").addEventListener("click", sign);
+  $("sign-cancel").addEventListener("click", () => dialog.close());
 
   const update = () => {
     for (const [field, area] of areas) if (document.activeElement !== area) area.value = review.state.report[field] ?? "";

@@ -1,7 +1,7 @@
 // The list of findings: what the model reported and what people decided about it.
 
 import { grouped, timestamp } from "./curves.js";
-import { $, counted, h, percent } from "./dom.js";
+import { $, confidence, counted, h, percent } from "./dom.js";
 
 /** @param {import("./review.js").ReviewEvent} event */
 const verdict = (event) => {
@@ -21,6 +21,7 @@ export class Findings {
     this.review = review;
     this.study = study;
     this.page = page;
+    this.unlike = facts.unlike;
     this.columns = new Map(facts.labels.map((/** @type {{label: string, column: number}} */ { label, column }) => [label, column]));
     /** @type {string | null} */
     this.selected = null;
@@ -61,7 +62,7 @@ export class Findings {
       const place = [finding?.region ?? event.region ?? "", finding?.transit_share != null ? `${percent(finding.transit_share)} of transit` : ""].filter(Boolean).join(", ");
       return h("li", { class: `finding-row l-${this.columns.get(event.label)} is-${event.decision}${event.id === this.selected ? " is-selected" : ""}`, data: { event: event.id }, on: { click: () => this.page.select(event.id) } },
         h("i", { class: "swatch" }), h("span", { class: "what" }, h("b", {}, event.label), ` ${time === null ? `${this.study.word} ${grouped(event.start)}` : timestamp(time)}`, h("span", { class: "small" }, place ? ` · ${place}` : "")),
-        h("span", { class: "small score" }, event.score === null ? "" : event.score.toFixed(2)),
+        h("span", { class: "small score" }, event.score === null ? "" : confidence(event.score, this.unlike)),
         h("span", { class: `badge is-${event.decision}` }, verdict(event)),
         h("span", { class: "badge saurin", title: "Bleeding potential (Saurin); key Q changes it" }, event.saurin ?? (finding?.proposed_saurin ? `${finding.proposed_saurin}?` : "–")));
     }));

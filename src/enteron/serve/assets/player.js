@@ -6,7 +6,7 @@ export const SPEEDS = [1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25, 30, 40];
 export const FAST = 15; // pictures per second above which the speed is marked
 const SLOW = 4; // pictures per second where something is suspected, with automatic speed
 const AHEAD = 32; // frames that are fetched ahead while playing
-const WORDS = ["", "This frame cannot be read.", "No picture of this frame is stored.", "The file of this frame has changed since it was read.", "This frame does not look like the gut and may hold a name. V shows it."];
+const WORDS = ["", "This frame cannot be read.", "No picture of this frame is stored.", "The file of this frame has changed since it was read.", "This frame does not look like the gut and may hold a name. Press V to show it."];
 
 /**
  * @typedef {object} Watcher

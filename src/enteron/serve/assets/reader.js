@@ -262,6 +262,8 @@ const start = async () => {
   review.noted.add(noted);
   status();
   noted();
+  $("cautions").replaceChildren(...facts.cautions.map((/** @type {string} */ sentence) => h("p", {}, sentence)));
+  $("cautions").hidden = facts.cautions.length === 0;
   $("notes").replaceChildren(...facts.notes.map((/** @type {string} */ note) => h("li", {}, note)));
   $("reader").classList.add("is-ready");
 

@@ -16,12 +16,13 @@ const facts = (rows) => h("dl", { class: "facts" }, ...rows.map(([name, value]) 
 
 const start = async () => {
   const version = asked && /^\d{1,6}$/.test(asked) ? `?version=${asked}` : "";
-  /** @type {import("./review.js").Answer & { versions: number, pictures: Record<string, number> }} */
+  /** @type {import("./review.js").Answer & { versions: number, about: string[], pictures: Record<string, number> }} */
   const answer = await get(`${path}/signed${version}`);
   const { state, summary, versions } = answer;
   const signature = state.signatures[state.signatures.length - 1];
   document.title = `Report of study ${study}, version ${signature.version}`;
-  $("study").textContent = $("bar-study").textContent = study;
+  $("study").textContent = study;
+  $("bar-study").textContent = `Study ${study}`;
   $("notice").textContent = summary.notice;
   $("to-reader").href = `/read/${encodeURIComponent(study)}`;
   $("version").replaceChildren(...Array.from({ length: versions }, (_, index) => h("option", { value: String(index + 1), selected: index + 1 === signature.version }, String(index + 1))));
@@ -58,6 +59,7 @@ const start = async () => {
     text("findings", "Description"),
     scores.length ? section("Scores", facts(scores)) : null,
     text("conclusion", "Conclusion"), text("recommendation", "Recommendation"),
+    answer.about.length ? section("About the proposals", ...answer.about.map((sentence) => h("p", { class: "small" }, sentence))) : null,
   ].filter((part) => part !== null));
   $("paper").hidden = false;
 };

@@ -1,7 +1,7 @@
 // The page of suspicious frames: ranked, near-duplicates folded, one key to accept or to reject.
 
 import { grouped, timestamp } from "./curves.js";
-import { $, counted, h } from "./dom.js";
+import { $, confidence, counted, h } from "./dom.js";
 
 /**
  * @typedef {object} Suspect
@@ -99,7 +99,7 @@ export class Suspects {
       } },
       h("img", { src: this.page.pictureOf(suspect.frame), alt: "", loading: "lazy", width: 160, height: 160 }),
       h("p", { class: "suspect-label" }, h("b", {}, String(suspect.rank)), h("i", { class: "swatch" }), h("span", { class: "label-text" }, suspect.label)),
-      h("p", { class: "small" }, `${suspect.confidence.toFixed(2)} · ${time === null ? `${this.study.word} ${grouped(suspect.frame)}` : timestamp(time)}${suspect.folded ? ` · +${suspect.folded}` : ""}`),
+      h("p", { class: "small" }, `${confidence(suspect.confidence, this.facts.unlike)} · ${time === null ? `${this.study.word} ${grouped(suspect.frame)}` : timestamp(time)}${suspect.folded ? ` · +${suspect.folded}` : ""}`),
       h("p", { class: "verdict" }));
     });
     $("suspects-list").replaceChildren(...this.cards);
