@@ -9,7 +9,8 @@ what lies between two frames is fitted for each group of studies on the others (
 
 A lesion is lost if the reading of every frame finds it (an event of its finding whose picture lies
 in it) and the coarse one does not. `--write MODEL` fits the estimate on all studies and stores it
-in that model's folder.
+in that model's folder. `--train DATA --train-features FOLDER` first trains `lite` on other drawn
+studies, without mirror images, and writes it to MODEL.
 """
 
 import argparse
@@ -21,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks._inference_study import REAL
+from benchmarks._plain_model import train_plain
 from enteron.calibration import Calibration, logit
 from enteron.datasets.dataset import DatasetStudy
 from enteron.datasets.galar import Entry
@@ -109,10 +111,14 @@ def main() -> None:
     parser.add_argument("--strides", type=int, nargs="+", default=STRIDES)
     parser.add_argument("--limits", type=float, nargs="+", default=LIMITS)
     parser.add_argument("--write", type=Path, help="model folder that gets the estimate")
+    parser.add_argument("--train", type=Path, help="drawn studies to train MODEL on first")
+    parser.add_argument("--train-features", type=Path, help="folder for their embeddings")
     arguments = parser.parse_args()
     if (arguments.root is None) != arguments.real:
         parser.error("give a root, or --real")
     folder = arguments.model or default_model()
+    if arguments.train and not folder.exists():
+        train_plain(arguments.train, arguments.train_features, folder)
     bench = Bench(folder, arguments.features)
     cases = bench.cases(REAL if arguments.real else arguments.root)
     if arguments.write:
