@@ -288,9 +288,7 @@ def video_of(tmp_path) -> Path:
 @pytest.mark.parametrize("kind", ["folder", "video"])
 def test_a_limit_of_nothing_gives_the_features_of_a_plain_reading(tmp_path, folder, kind):
     study = folder if kind == "folder" else video_of(tmp_path)
-    plain = embed_study(
-        open_study(study), StubEncoder(), tmp_path / "plain.npy", views=(PLAIN,)
-    )
+    plain = embed_study(open_study(study), StubEncoder(), tmp_path / "plain.npy", views=(PLAIN,))
     coarse = embed(study, tmp_path / "coarse.npy", reading(limit=0.0))
     assert coarse.features.tobytes() == plain.features.tobytes()
     assert coarse.source.tolist() == plain.source.tolist()

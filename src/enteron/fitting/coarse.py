@@ -9,6 +9,7 @@ disappearing, are fitted to all labels together; each label has a constant of it
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -17,7 +18,16 @@ from numpy.typing import NDArray
 from enteron.calibration import Calibration, logit
 from enteron.decoding import DecodeOptions, preset
 from enteron.decoding.pipeline import decision_thresholds, frame_calibration
-from enteron.errors import LabelError
+from enteron.errors import LabelError, ModelError
+from enteron.folders.model import (
+    CALIBRATION,
+    LoadedModel,
+    calibration_hash,
+    load_calibration,
+    open_model,
+    save_coarse,
+)
+from enteron.folders.reading import EMBEDDINGS, load_reading
 from enteron.inference.coarse_to_fine import (
     STRIDES,
     WATCHED,
@@ -30,7 +40,7 @@ from enteron.inference.coarse_to_fine import (
     nearest_rows,
 )
 from enteron.inference.score import Head, borrowed_probabilities, score_study
-from enteron.inference.store import Embeddings
+from enteron.inference.store import Embeddings, open_embeddings
 from enteron.inference.views import ViewSet
 from enteron.labels import COLUMN, FINDINGS
 from enteron.model.options import FEATURES
@@ -62,6 +72,44 @@ def full_reading(
     """Score the stored embeddings of a full reading."""
     scores = score_study(head, embeddings, views=views)
     return FullReading(embeddings, logit(scores.values), row_frames)
+
+
+def fit_readings(model: Path, folders: Sequence[Path]) -> CoarseEstimate:
+    """Fit the estimate of a model on reading folders of other studies, and store it beside it.
+
+    Every frame of these readings has to be encoded, by this model's encoder.
+    """
+    loaded = open_model(model)
+    calibrated = (model / CALIBRATION).exists()
+    calibration = load_calibration(model) if calibrated else Calibration()
+    readings = [_open_reading(loaded, folder) for folder in folders]
+    estimate = fit_coarse(
+        loaded.head,
+        readings,
+        raw_levels(calibration, readings),
+        weights=loaded.record.weights_hash,
+        calibration=calibration_hash(model) if calibrated else None,
+    )
+    save_coarse(estimate, model)
+    return estimate
+
+
+def _open_reading(model: LoadedModel, folder: Path) -> FullReading:
+    reading = load_reading(folder)
+    embeddings = open_embeddings(folder / EMBEDDINGS, check=False)
+    if embeddings.key.backbone != model.record.backbone_hash:
+        raise ModelError(
+            f"the reading of study {reading.study} was made with another encoder",
+            "give readings that were made with this model",
+        )
+    if embeddings.key.coarse is not None or embeddings.key.redundancy is not None:
+        raise LabelError(
+            f"the reading of study {reading.study} left out frames itself",
+            "read the study again without --coarse, --minutes and --skip-redundant",
+        )
+    runtime = reading.run.runtime
+    views: ViewSet = "flip" if runtime is None or runtime.views is None else runtime.views
+    return full_reading(model.head, embeddings, reading.scores.row_frames, views)
 
 
 def raw_levels(
