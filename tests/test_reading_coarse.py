@@ -179,7 +179,9 @@ def test_the_profile_is_in_run_json_and_on_the_terminal(model, study, tmp_path, 
         (["--coarse", "--runtime", "exact"], "looks at every frame"),
     ],
 )
-def test_contradictory_commands_end_in_a_sentence(model, study, tmp_path, command, arguments, words):
+def test_contradictory_commands_end_in_a_sentence(
+    model, study, tmp_path, command, arguments, words
+):
     code, _, err = command(
         "read", str(study), "--model", str(model), "--out", str(tmp_path / "r"), *arguments
     )
