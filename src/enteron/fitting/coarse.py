@@ -45,9 +45,9 @@ from enteron.inference.views import ViewSet
 from enteron.labels import COLUMN, FINDINGS
 from enteron.model.options import FEATURES
 
-LISTED_SHARE: Final = 0.01
+LISTED_SHARE: Final = 0.005
 """Frames that a level lets through where a threshold would let through fewer: the list of
-suspicious frames shows pictures that are below every threshold."""
+suspicious frames shows pictures below every threshold, and 100 of 20,000 are this share."""
 
 _RIDGE = 1.0  # of the constants of labels, and of the slopes
 _MOST_EXAMPLES = 400_000  # per curve; more are thinned evenly
