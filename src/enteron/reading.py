@@ -30,6 +30,7 @@ from enteron.folders.identity import ReadingIdentity, decoding_hash, file_hashes
 from enteron.folders.label_studio import write_label_studio
 from enteron.folders.model import (
     CALIBRATION,
+    COARSE,
     calibration_hash,
     decoding_priors,
     default_model,
@@ -78,6 +79,7 @@ from enteron.inference.coarse_to_fine import (
     CoarseEstimate,
     CoarseOptions,
     CoarsePolicy,
+    is_dense,
     require_dense,
 )
 from enteron.inference.spacing import NeighbourStep, trained_step
@@ -373,15 +375,15 @@ class Reader:
         """Measure a few frames and choose the most thorough setting that fits."""
         from enteron.inference.budget import SETTINGS, choose_setting, describe
 
-        options = self.options
-        encoder = self.encoder(study, None)
+        measured = copy(self)
+        if self.options.runtime is None:  # the fastest that sees the same
+            measured.options = self.options.model_copy(update={"runtime": "auto"})
+        encoder = measured.encoder(study, None)
+        self.runtime_reason = measured.runtime_reason
         speed = _measure_speed(study, encoder)
-        settings = [
-            setting for setting in SETTINGS if options.runtime != "exact" or setting.coarse is None
-        ]
+        coarse = self._may_be_coarse(study)
+        settings = [setting for setting in SETTINGS if coarse or setting.coarse is None]
         setting, seconds = choose_setting(minutes, len(study), speed, settings)
-        if setting.coarse is not None:
-            load_coarse(self.folder, self.record)  # refuse now, not after the plan was told
         sentence = describe(setting, seconds, encoder.runtime)
         plan = PlanFacts(
             minutes=minutes,
@@ -394,6 +396,13 @@ class Reader:
             sentence=sentence,
         )
         return plan, setting.coarse
+
+    def _may_be_coarse(self, study: Study) -> bool:
+        """Whether this model knows what lies between two frames of such a study."""
+        if self.options.runtime == "exact" or not (self.folder / COARSE).exists():
+            return False
+        estimate = load_coarse(self.folder, self.record)
+        return is_dense(estimate, _row_frames(study))
 
     def encoder(self, study: Study, earlier_runtime: str | None) -> "Encoder":
         """The encoder that the options ask for; a resumed run keeps the runtime it started with."""
@@ -433,7 +442,7 @@ class Reader:
             return StudyEmbedding(study, encoder, path, options, views=views)
         from enteron.inference.coarse_chunks import CoarseReading
 
-        row_frames = float(study.frames_per_row or study.axis.step)
+        row_frames = _row_frames(study)
         require_dense(self.coarse, row_frames)
         policy = CoarsePolicy(self.options.coarse, self.coarse, row_frames)
         coarse = CoarseReading(policy, self.model.head, self.clip_step(study))
@@ -452,6 +461,11 @@ class Reader:
         if self.calibration is None:
             return None
         return frame_calibration(self.decoding, self.calibration)
+
+
+def _row_frames(study: Study) -> float:
+    """Frames of the recording from one stored frame to the next."""
+    return float(study.frames_per_row or study.axis.step)
 
 
 def _require_spacings(options: ReadOptions, record: "ModelRecord") -> None:

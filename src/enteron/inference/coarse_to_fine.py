@@ -320,9 +320,14 @@ def _sources(rows: NDArray[np.int64], usable: NDArray[np.bool_]) -> NDArray[np.i
     return np.where(usable, nearest_rows(rows, usable.size), -1)
 
 
+def is_dense(estimate: CoarseEstimate, row_frames: float) -> bool:
+    """Whether a study is stored about as densely as those of the estimate."""
+    return row_frames <= 2 * estimate.sparsest
+
+
 def require_dense(estimate: CoarseEstimate, row_frames: float) -> None:
     """Refuse a study stored more sparsely than those of the estimate."""
-    if row_frames > 2 * estimate.sparsest:
+    if not is_dense(estimate, row_frames):
         raise ConfigError(
             f"frames of this study are {row_frames:.0f} frames of the recording apart, and those "
             f"from which it was learnt what lies between two frames at most "
