@@ -1,8 +1,8 @@
 """Scoring a study, compared with the paper's literal inference: six passes per frame.
 
-`enteron bench inference [-- --parts vit lite head memory --frames 96]`. ViT-B/16 has BiomedCLIP's
-shapes and random weights; its head is fitted to the study, so that there are events to compare
-(`--parts events`: on four studies). For trained models there is `enteron bench drift`.
+`enteron bench inference [-- --parts vit lite head memory profile --frames 96]`. ViT-B/16 has
+BiomedCLIP's shapes and random weights; its head is fitted to the study, so that there are events to
+compare (`--parts events`: on four studies). For trained models there is `enteron bench drift`.
 Speeds are end to end, from PNG files to probabilities; ratios are within this run. Kills, full
 disks and changed files are tested in `tests/inference/test_embed.py`.
 """
@@ -21,6 +21,7 @@ import torch
 
 from benchmarks._gemm import backbone_operations, gemm_peak
 from benchmarks._inference_study import (
+    REAL,
     TOLERANCE,
     SyntheticStudy,
     count_kept,
@@ -31,6 +32,7 @@ from benchmarks._inference_study import (
 from benchmarks._literal_inference import literal_probabilities
 from benchmarks.model import network
 from enteron.decoding import decode
+from enteron.folders.model import default_model, open_model
 from enteron.inference.embed import (
     REDUNDANCY_LIMIT,
     EmbedOptions,
@@ -38,17 +40,19 @@ from enteron.inference.embed import (
     embed_study,
 )
 from enteron.inference.encoder import Encoder, Features, ImageBatch
-from enteron.inference.runtimes import choose, make_encoder, usable_threads
-from enteron.inference.score import probe_effect, score_study
+from enteron.inference.peak import operations
+from enteron.inference.runtimes import choose, default_runtime, make_encoder, usable_threads
+from enteron.inference.score import Head, probe_effect, score_study
 from enteron.inference.store import Embeddings, StoreKey, StoreRecord
 from enteron.inference.views import FLIPPED, PLAIN, ViewSet
 from enteron.model.network import Network, start_network
 from enteron.model.options import FEATURES, ModelOptions
+from enteron.profile import STOPWATCH, Part, Profile, since
 from enteron.study import open_study
 from enteron.study.picture import encode_png
 from enteron.types import Scores
 
-PARTS = ("vit", "lite", "head", "memory")
+PARTS = ("vit", "lite", "head", "memory", "profile")
 OPTIONAL_PARTS = ("events",)
 SEEDS = (3, 4, 5, 6)
 THREADS = usable_threads(None)
@@ -75,6 +79,8 @@ def main() -> None:
         head()
     if "memory" in arguments.parts:
         memory()
+    if "profile" in arguments.parts:
+        profiles(arguments.lite_frames, arguments.frames, arguments.rounds)
 
 
 class Run:
@@ -242,6 +248,81 @@ def lite(frames: int, rounds: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         scores = score(net, embed_study(study.open(), encoder, Path(folder) / "s.npy"), study)
     print(f"against literal, both flips: {np.abs(scores.values - literal).max():.1e} at most\n")
+
+
+def profiles(frames: int, vit_frames: int, rounds: int) -> None:
+    """Where the time goes, without the mirror image: three models, three kinds of pictures.
+
+    Parts are milliseconds a frame; read, decode and resize are sums over the threads that run
+    beside the encoder. The round with the median time is shown.
+    """
+    box = open_model(default_model())
+    lite_net, vit_net = start_network(ModelOptions(backbone="lite")).eval(), random_vit()
+    vit_encoder = choose(vit_net.backbone, samples=None).encoder
+    models: list[tuple[str, Encoder, Head, str, int]] = [
+        ("lite", make_encoder(lite_net.backbone, "onnx"), lite_net,
+         lite_net.backbone.spec.trunk, frames),
+        ("default", make_encoder(box.backbone, default_runtime(box.backbone)), box.head,
+         box.record.backbone.trunk, frames),
+        (f"ViT-B/16, {vit_encoder.runtime}", vit_encoder, vit_net,
+         vit_net.backbone.spec.trunk, vit_frames),
+    ]  # fmt: skip
+    shown: tuple[Part, ...] = (
+        "read", "decode", "resize", "wait", "encode", "head", "store",
+    )  # fmt: skip
+    print(f"## profile, {THREADS} threads, milliseconds a frame\n")
+    print("| model | pictures | frames/s | " + " | ".join(shown) + " | of GEMM peak | limit |")
+    print("|---|---|" + "---:|" * (len(shown) + 2) + "---|")
+    for name, encoder, model_head, trunk, count in models:
+        for kind, path, only in _picture_sources(count):
+            done = sorted(
+                (_profiled(encoder, model_head, trunk, path, only) for _ in range(rounds)),
+                key=lambda profile: profile.seconds,
+            )
+            profile = done[len(done) // 2]
+            parts = [1000 * profile.parts.get(part, 0.0) / profile.frames for part in shown]
+            share = profile.encoder_share
+            print(
+                f"| {name} | {kind} | {profile.frames / profile.seconds:.0f} | "
+                + " | ".join(f"{part:.2f}" for part in parts)
+                + f" | {'' if share is None else f'{share:.0%}'} | {profile.limit} |",
+                flush=True,
+            )
+    print()
+
+
+def _picture_sources(frames: int) -> list[tuple[str, Path, np.ndarray | None]]:
+    """Drawn frames as PNG and as video, and real ones (JPEG of 224 pixels) where they are there."""
+    sources: list[tuple[str, Path, np.ndarray | None]] = [
+        ("drawn, PNG", synthetic_study(frames).folder, None),
+        ("drawn, video", synthetic_study(frames, video=True).folder, None),
+    ]
+    videos = [path for path in sorted(REAL.glob("*")) if path.is_dir()] if REAL.is_dir() else []
+    if videos:
+        longest = max(videos, key=lambda path: len(list(path.iterdir())))
+        with open_study(longest) as study:
+            sources.append(("real, JPEG", longest, study.numbers[:frames]))
+    return sources
+
+
+def _profiled(
+    encoder: Encoder, model_head: Head, trunk: str, path: Path, only: np.ndarray | None
+) -> Profile:
+    """Embed and score a study once."""
+    before, start, times = STOPWATCH.seconds(), time.perf_counter(), EmbedTimes()
+    with tempfile.TemporaryDirectory() as folder, open_study(path, only=only) as study:
+        store = Path(folder) / "s.npy"
+        embeddings = embed_study(study, encoder, store, views=(PLAIN,), times=times)
+        score_study(model_head, embeddings, views="none")
+        return Profile(
+            seconds=time.perf_counter() - start,
+            parts={str(part): spent for part, spent in since(before).items()},
+            frames=len(study),
+            images=times.encoded,
+            threads=THREADS,
+            operations=operations(trunk),
+            peak=gemm_peak(THREADS, rounds=3),
+        )
 
 
 def head(rows: int = 161_025) -> None:

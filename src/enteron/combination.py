@@ -42,6 +42,7 @@ from enteron.folders.reading import (
     REPORT,
     RUN,
     SUBMISSION,
+    CoarseFacts,
     CombinationFacts,
     CombinedMember,
     ModelFacts,
@@ -543,6 +544,12 @@ def _facts(
     return CombinationFacts(mean=mean, averaged=averaged, members=tuple(listed))
 
 
+def _least_looked_at(members: Sequence[Reading]) -> CoarseFacts | None:
+    """Of the member that looked at the fewest frames; None where all looked at every one."""
+    coarse = [member.run.coarse for member in members if member.run.coarse is not None]
+    return max(coarse, key=lambda facts: facts.skipped, default=None)
+
+
 def _record(
     of_study: RunRecord,
     members: Sequence[Reading],
@@ -564,6 +571,9 @@ def _record(
             "files": {},
             "command": f"enteron combine READING... --mean {combination.mean} {how}",
             "redundant": None,
+            "coarse": _least_looked_at(members),
+            "plan": None,
+            "profile": None,
             "runtime": None,
             "combination": combination,
             "model": ModelFacts(

@@ -8,10 +8,12 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+import numpy as np
 from pydantic import Field, JsonValue
 
 from enteron.appearance import Appearance, Likeness, compare
@@ -28,11 +30,13 @@ from enteron.folders.identity import ReadingIdentity, decoding_hash, file_hashes
 from enteron.folders.label_studio import write_label_studio
 from enteron.folders.model import (
     CALIBRATION,
+    COARSE,
     calibration_hash,
     decoding_priors,
     default_model,
     load_appearance,
     load_calibration,
+    load_coarse,
     open_model,
     read_record,
 )
@@ -44,8 +48,10 @@ from enteron.folders.reading import (
     REPORT,
     SCORES,
     SUBMISSION,
+    CoarseFacts,
     MissingEnd,
     ModelFacts,
+    PlanFacts,
     Reading,
     Redundant,
     RunRecord,
@@ -68,10 +74,19 @@ from enteron.folders.studies_table import (
 from enteron.folders.suspicious import SUSPICIOUS, suspicious_frames, write_suspicious
 from enteron.ids import natural_key, neutral_id
 from enteron.inference.accelerator import Accelerator
+from enteron.inference.coarse_to_fine import (
+    CHUNK,
+    CoarseEstimate,
+    CoarseOptions,
+    CoarsePolicy,
+    is_dense,
+    require_dense,
+)
 from enteron.inference.spacing import NeighbourStep, trained_step
 from enteron.inference.views import ViewSet
 from enteron.locks import folder_lock
 from enteron.options import Options
+from enteron.profile import STOPWATCH, Part, Profile, since, timed
 from enteron.progress import Progress, SilentProgress
 from enteron.report import write_report
 from enteron.report.pictures import INDEX, PICTURES, choose_pictures, save_pictures
@@ -82,6 +97,7 @@ from enteron.types import Annotation, Scores
 
 if TYPE_CHECKING:
     from enteron.folders.model import ModelRecord
+    from enteron.inference.budget import Speed
     from enteron.inference.embed import Embeddings, StudyEmbedding
     from enteron.inference.encoder import Encoder, ImageBatch
     from enteron.inference.score import ProbeEffect
@@ -141,6 +157,9 @@ class ReadOptions(Options):
     redundancy: float | None = Field(default=None, ge=0)
     """Frames nearer than this (grey levels) to the last encoded frame take its embedding."""
 
+    coarse: CoarseOptions | None = None
+    """Encode some frames, and others where these leave it open what lies between. None: all."""
+
     mask_text: bool = True
     """Make pictures black outside the field of view, where recorders write, and leave out title
     cards."""
@@ -160,6 +179,8 @@ def read_settings(options: ReadOptions) -> dict[str, JsonValue]:
     others = {"preset", "decoding", "accelerator", "threads"}
     if options.context:  # as in readings of before there was context
         others.add("context")
+    if options.coarse is None:  # as in files of versions before
+        others.add("coarse")
     return options.model_dump(mode="json", exclude=others)
 
 
@@ -279,9 +300,23 @@ def _read_options(options: ReadOptions | None, preset: PresetName | None) -> Rea
 class Reader:
     """A loaded model that reads one study after the other; without a folder, the package's."""
 
-    def __init__(self, model: Path | str | None = None, options: ReadOptions | None = None) -> None:
+    def __init__(
+        self,
+        model: Path | str | None = None,
+        options: ReadOptions | None = None,
+        *,
+        minutes: float | None = None,
+        profile: bool = False,
+    ) -> None:
+        """With `minutes` every study is planned to take no longer; `options` that are set stay.
+
+        `profile` measures the machine's peak and adds where time went to run.json.
+        """
+        self.minutes, self.profile = minutes, profile
+        self.plan: PlanFacts | None = None  # of the study that is being read
         self.is_default = model is None
         model = default_model() if model is None else Path(model)
+        self.folder = model
         self.options = ReadOptions() if options is None else options
         given = self.options.decoding
         self.decoding: DecodeOptions = preset(self.options.preset) if given is None else given
@@ -300,6 +335,7 @@ class Reader:
         self.model = open_model(model)
         self.record = self.model.record
         _require_spacings(self.options, self.record)
+        self.coarse: CoarseEstimate | None = _coarse_estimate(self.options, model, self.record)
         self.runtime_reason = ""  # why the runtime was chosen
         self._encoders: dict[str, Encoder] = {}
 
@@ -315,9 +351,67 @@ class Reader:
         opened = study if isinstance(study, Study) else open_study(study)
         folder = Path(f"{opened.id}-reading") if out is None else Path(out)
         make_folder(folder)
+        progress = progress or SilentProgress()
         with opened, folder_lock(folder):
-            run = _ReadingRun(self, opened, folder, truth, progress or SilentProgress())
-            return run.execute()
+            reader = self
+            if self.minutes is not None:
+                reader = self._planned(opened, folder, self.minutes, progress)
+            return _ReadingRun(reader, opened, folder, truth, progress).execute()
+
+    def _planned(self, study: Study, folder: Path, minutes: float, progress: Progress) -> "Reader":
+        """The reader with the options that a time allows; it says what it is going to do.
+
+        A run that is resumed keeps its plan.
+        """
+        earlier = RunRecord.load(folder)
+        known = None if earlier is None else earlier.plan
+        reader = copy(self)
+        if known is not None and earlier is not None and earlier.study == study.id:
+            plan = known
+            coarse = earlier.settings.get("coarse")
+            options = None if coarse is None else CoarseOptions.model_validate(coarse)
+            progress.message(f"Plan of the run that is resumed: {plan.sentence}.")
+        else:
+            plan, options = self._make_plan(study, minutes)
+            progress.message(f"Plan for {minutes:g} minutes: {plan.sentence}.")
+        reader.plan = plan
+        changes = {"views": plan.views, "coarse": options, "runtime": plan.runtime}
+        reader.options = self.options.model_copy(update=changes)
+        reader.coarse = _coarse_estimate(reader.options, self.folder, self.record)
+        return reader
+
+    def _make_plan(self, study: Study, minutes: float) -> tuple[PlanFacts, CoarseOptions | None]:
+        """Measure a few frames and choose the most thorough setting that fits."""
+        from enteron.inference.budget import SETTINGS, choose_setting, describe
+
+        measured = copy(self)
+        if self.options.runtime is None:  # the fastest that sees the same
+            measured.options = self.options.model_copy(update={"runtime": "auto"})
+        encoder = measured.encoder(study, None)
+        self.runtime_reason = measured.runtime_reason
+        speed = _measure_speed(study, encoder)
+        coarse = self._may_be_coarse(study)
+        settings = [setting for setting in SETTINGS if coarse or setting.coarse is None]
+        setting, seconds = choose_setting(minutes, len(study), speed, settings)
+        sentence = describe(setting, seconds, encoder.runtime)
+        plan = PlanFacts(
+            minutes=minutes,
+            runtime=encoder.runtime,
+            views=setting.views,
+            stride=setting.stride,
+            share=setting.share,
+            seconds=round(seconds, 1),
+            kept=setting.kept,
+            sentence=sentence,
+        )
+        return plan, setting.coarse
+
+    def _may_be_coarse(self, study: Study) -> bool:
+        """Whether this model knows what lies between two frames of such a study."""
+        if self.options.runtime == "exact" or not (self.folder / COARSE).exists():
+            return False
+        estimate = load_coarse(self.folder, self.record)
+        return is_dense(estimate, _row_frames(study))
 
     def encoder(self, study: Study, earlier_runtime: str | None) -> "Encoder":
         """The encoder that the options ask for; a resumed run keeps the runtime it started with."""
@@ -351,9 +445,24 @@ class Reader:
         path = folder / EMBEDDINGS
         earlier = started_key(path)
         encoder = self.encoder(study, earlier and earlier.runtime)
-        options = EmbedOptions(redundancy=self.options.redundancy)
         views = VIEW_SETS[self.options.views]
-        return StudyEmbedding(study, encoder, path, options, views=views)
+        if self.coarse is None or self.options.coarse is None:
+            options = EmbedOptions(redundancy=self.options.redundancy)
+            return StudyEmbedding(study, encoder, path, options, views=views)
+        from enteron.inference.coarse_chunks import CoarseReading
+
+        row_frames = _row_frames(study)
+        require_dense(self.coarse, row_frames)
+        policy = CoarsePolicy(self.options.coarse, self.coarse, row_frames)
+        coarse = CoarseReading(policy, self.model.head, self.clip_step(study))
+        options = EmbedOptions(chunk=CHUNK)
+        return StudyEmbedding(study, encoder, path, options, views=views, coarse=coarse)
+
+    def clip_step(self, study: Study) -> int | None:
+        """Stored frames between those of a clip, where the training's spacing was asked for."""
+        if self.options.neighbour_step == "stored":
+            return None
+        return trained_step(self.record.spacings, study.axis.step)
 
     @property
     def frame_calibration(self) -> FrameCalibration | None:
@@ -361,6 +470,11 @@ class Reader:
         if self.calibration is None:
             return None
         return frame_calibration(self.decoding, self.calibration)
+
+
+def _row_frames(study: Study) -> float:
+    """Frames of the recording from one stored frame to the next."""
+    return float(study.frames_per_row or study.axis.step)
 
 
 def _require_spacings(options: ReadOptions, record: "ModelRecord") -> None:
@@ -378,10 +492,61 @@ def _require_spacings(options: ReadOptions, record: "ModelRecord") -> None:
         )
 
 
+_MEASURED_FRAMES = 64  # of the study, in a row: those of a video are decoded in order
+
+
+def _measure_speed(study: Study, encoder: "Encoder") -> "Speed":
+    """Seconds a picture takes, from a stretch in the middle of the study."""
+    from itertools import islice
+
+    from enteron.inference.budget import Speed
+    from enteron.inference.pictures import prepared_frames, study_fields
+
+    preprocessing = encoder.preprocessing
+    fields = study_fields(study, preprocessing)
+    count = min(_MEASURED_FRAMES, len(study))
+    first = (len(study) - count) // 2
+    known = dict(study.unreadable)
+    stream = prepared_frames(study, first, preprocessing, fields, stop=first + count)
+    frames = list(islice(stream, 1))  # opening, seeking and compiling are not counted
+    start = time.perf_counter()
+    frames += list(stream)
+    picture = (time.perf_counter() - start) / max(count - 1, 1)
+    study.unreadable.clear()
+    study.unreadable.update(known)
+    images = [frame.image for frame in frames if frame.image is not None]
+    if not images:
+        raise StudyError(
+            f"no frame in the middle of study {study.id} can be read", "copy the study again"
+        )
+    batch = np.stack(images)
+    encoder.encode(batch[: encoder.batch])
+    start = time.perf_counter()
+    for part in range(0, len(batch), encoder.batch):
+        encoder.encode(batch[part : part + encoder.batch])
+    encode = (time.perf_counter() - start) / len(batch)
+    return Speed(picture, encode, decodes_all=not study.random_access)
+
+
+def _coarse_estimate(
+    options: ReadOptions, model: Path, record: "ModelRecord"
+) -> CoarseEstimate | None:
+    """What lies between two frames, where some are to be left out; contradictions are refused."""
+    if options.coarse is None:
+        return None
+    remedy = "leave out --coarse and --minutes"
+    if options.runtime == "exact":
+        raise ConfigError("the runtime 'exact' looks at every frame", remedy)
+    if options.redundancy is not None:
+        raise ConfigError(
+            "--coarse already leaves out frames that look like their neighbours",
+            "leave out --skip-redundant",
+        )
+    return load_coarse(model, record)
+
+
 def _trial_images(study: Study, preprocessing: "Preprocessing") -> "ImageBatch | None":
     """A few frames spread over the study; None when none of them can be read."""
-    import numpy as np
-
     from enteron.inference.pictures import prepare_frame, study_fields
 
     rows = np.linspace(0, len(study) - 1, 2 + _TRIAL_FRAMES).astype(int)[1:-1]
@@ -409,9 +574,14 @@ class _ReadingRun:
     scores: Scores | None = None
     effect: "ProbeEffect | None" = None
     likeness: Likeness | None = None
+    images: int = 0  # pictures that this run has encoded, every view counted
+    began: float = field(default_factory=time.perf_counter)
+    before: dict[Part, float] = field(default_factory=STOPWATCH.seconds)
 
     def execute(self) -> Reading:
         """Run all stages. Whatever an earlier run left is refused before anything is written."""
+        from enteron.inference.embed import EmbedTimes
+
         require_folder_of(self.folder, self.study.id)
         _ = self._trained_step  # refuse a study that does not offer it before hours of encoding
         with self._stage("embed", "embedded"):
@@ -419,15 +589,17 @@ class _ReadingRun:
             self.embedding.check()
             self._save_record("started")
             with self.progress.task("Encoding frames", len(self.study)) as advance:
-                self.embeddings = self.embedding.run(advance)
+                times = EmbedTimes()
+                self.embeddings = self.embedding.run(advance, times)
+                self.images = times.encoded
         with self._stage("score", "scored"):
             self.likeness = self._likeness(self.embeddings)
             self.scores = self._score(self.embeddings)
-        with self._stage("decode", "decoded"):
+        with self._stage("decode", "decoded"), timed("decode events"):
             events = self._decode(self.scores)
-        with self._stage("pictures", "illustrated"):
+        with self._stage("pictures", "illustrated"), timed("pictures"):
             self._save_pictures(self.scores, events)
-        with self._stage("report", "finished"):  # the page is made from the files alone
+        with self._stage("report", "finished"), timed("page"):  # made from the files alone
             text = not self.reader.options.mask_text
             write_report(self.folder, truth=self.truth, device_text=text, unfinished=True)
         return Reading(self.folder, self.scores, tuple(events), self._record("finished"))
@@ -462,9 +634,7 @@ class _ReadingRun:
     @property
     def _trained_step(self) -> int | None:
         """Stored frames between those of a clip, where the training's spacing was asked for."""
-        if self.reader.options.neighbour_step == "stored":
-            return None
-        return trained_step(self.reader.record.spacings, self.study.axis.step)
+        return self.reader.clip_step(self.study)
 
     def _decode(self, scores: Scores) -> list[DecodedEvent]:
         options = self.reader.decoding
@@ -557,6 +727,8 @@ class _ReadingRun:
                 reasons=dict(Counter(unreadable.values()).most_common(20)),
             ),
             redundant=self._redundant(),
+            coarse=self._coarse(),
+            plan=reader.plan,
             model=ModelFacts(
                 name=reader.record.name,
                 default=reader.is_default,
@@ -586,6 +758,23 @@ class _ReadingRun:
             scaling=None if scores is None else scaling_note(scores),
             versions=package_versions(*_PACKAGES),
             timings=dict(self.timings),
+            profile=self._profile() if reader.profile and state == "finished" else None,
+        )
+
+    def _profile(self) -> Profile:
+        """Where the time of this run went."""
+        from enteron.inference.peak import gemm_peak, operations
+        from enteron.inference.runtimes import usable_threads
+
+        seconds = time.perf_counter() - self.began
+        return Profile(
+            seconds=round(seconds, 3),
+            parts={str(part): spent for part, spent in since(self.before).items()},
+            frames=len(self.study),
+            images=self.images,
+            threads=usable_threads(self.reader.options.threads),
+            operations=operations(self.reader.record.backbone.trunk),
+            peak=gemm_peak(),
         )
 
     @property
@@ -611,6 +800,25 @@ class _ReadingRun:
             probed=0 if effect is None else effect.frames,
             mean_difference=None if effect is None else round(effect.mean, 6),
             largest_difference=None if effect is None else round(effect.largest, 6),
+        )
+
+    def _coarse(self) -> CoarseFacts | None:
+        options, embeddings = self.reader.options.coarse, self.embeddings
+        if options is None or embeddings is None or self.reader.coarse is None:
+            return None
+        readable = embeddings.source >= 0
+        skipped = readable & ~embeddings.encoded
+        borders = np.flatnonzero(np.diff(np.concatenate([[False], skipped, [False]])))
+        encoded = int(embeddings.encoded.sum())
+        return CoarseFacts(
+            encoded=encoded,
+            skipped=int(skipped.sum()),
+            share=round(encoded / max(int(readable.sum()), 1), 4),
+            longest=int(np.diff(borders)[::2].max(initial=0)),
+            stride=options.stride,
+            limit=options.limit,
+            missed=embeddings.record.missed,
+            studies=self.reader.coarse.studies,
         )
 
 

@@ -23,13 +23,13 @@ def calibrate(
         Path, typer.Argument(help="Model folder, as `enteron train` makes it.", readable=False)
     ],
     data: Annotated[
-        list[Path],
+        list[Path] | None,
         typer.Argument(
             help="Data roots with the studies to calibrate on; those of the training, as they were "
             "given there.",
             readable=False,
         ),
-    ],
+    ] = None,
     split: Annotated[
         str, typer.Option(help="Part of the model's split: val, train, test, or all of the root.")
     ] = "val",
@@ -72,15 +72,34 @@ def calibrate(
         ),
     ] = None,
     no_context: NoContextOption = False,
+    readings: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="Instead of data: reading folders of other studies, every frame of which was "
+            "encoded. Fits what lies between two frames, for `enteron read --coarse`.",
+            readable=False,
+        ),
+    ] = None,
     accelerator: AcceleratorOption = "auto",
     runtime: RuntimeOption = None,
 ) -> None:
     """Fit a model's calibration on studies it was not trained on.
 
     Writes calibration.json into the model folder, and the priors where they were given. Features
-    that are not stored yet are computed and stored.
+    that are not stored yet are computed and stored. With --readings it writes coarse.json instead.
     Example: [bold]enteron calibrate model data[/bold]
     """
+    from enteron.errors import ConfigError
+
+    if bool(data) == bool(readings):
+        raise ConfigError(
+            "calibrate fits either on data with labels or on readings",
+            "give data roots, or --readings, and not both",
+        )
+    if readings:
+        _fit_between(model, readings)
+        return
+    assert data is not None
     from enteron.cli.console import RichProgress
     from enteron.fitting.calibrate import calibrate_model
     from enteron.priors import load_priors
@@ -101,6 +120,21 @@ def calibrate(
         progress=RichProgress(),
     )
     _show(report, model.name)
+
+
+def _fit_between(model: Path, readings: list[Path]) -> None:
+    """Fit and tell what lies between two frames."""
+    from enteron.cli.console import plain
+    from enteron.errors import quantity
+    from enteron.fitting.coarse import fit_readings
+    from enteron.folders.model import COARSE
+
+    estimate = fit_readings(model, readings)
+    typer.echo(
+        f"{COARSE} of {plain(model.name)}: fitted on {estimate.rows:,} frames of "
+        f"{quantity(estimate.studies, 'study', 'studies')}, for {len(estimate.labels)} labels. "
+        "Now: enteron read STUDY --coarse"
+    )
 
 
 def _show_measured(calibration: "Calibration") -> None:

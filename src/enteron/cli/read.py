@@ -16,11 +16,12 @@ from enteron.inference.spacing import NeighbourStep
 from enteron.inference.views import ViewSet
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from enteron.cli.console import RichProgress
     from enteron.folders.reading import Reading, Redundant
     from enteron.folders.studies_table import StudyRow
+    from enteron.profile import Profile
     from enteron.reading import FoundStudies, Reader
     from enteron.types import Annotation
 
@@ -72,6 +73,25 @@ def read(
             "--skip-redundant",
             help="Encode frames that hardly differ from an earlier one only once.",
         ),
+    ] = False,
+    coarse: Annotated[
+        bool,
+        typer.Option(
+            "--coarse",
+            help="Encode every eighth frame first, and others only where these leave it open what "
+            "lies between: less than half of the work, and something may be missed.",
+        ),
+    ] = False,
+    minutes: Annotated[
+        float | None,
+        typer.Option(
+            min=0.01,
+            help="Read each study within this time: runtime, views and frames to encode follow "
+            "from a quick measurement (default: every frame, however long it takes).",
+        ),
+    ] = None,
+    profile: Annotated[
+        bool, typer.Option("--profile", help="Show where the time went, and what limits it.")
     ] = False,
     truth: Annotated[
         Path | None,
@@ -136,10 +156,15 @@ def read(
         raise typer.BadParameter("give either a study or --example", param_hint="'--example'")
     from enteron.cli.console import RichProgress, print_ignored
     from enteron.decoding import DecodeOptions
+    from enteron.inference.coarse_to_fine import CoarseOptions
     from enteron.inference.embed import REDUNDANCY_LIMIT
     from enteron.options import load_options
     from enteron.reading import Reader, ReadOptions, studies_under
 
+    if minutes is not None:
+        _require_free(
+            {"--views": views, "--tta": tta, "--coarse": coarse, "--skip-redundant": skip_redundant}
+        )
     decoding = None if config is None else load_options(DecodeOptions, config)
     found = studies_under(study, keep_names=keep_names)
     single = len(found.studies) == 1
@@ -156,11 +181,12 @@ def read(
         runtime=runtime,
         accelerator=accelerator,
         redundancy=REDUNDANCY_LIMIT if skip_redundant else None,
+        coarse=CoarseOptions() if coarse else None,
         mask_text=not device_text,
         device=device,
         weights=parse_weights(weight),
     )
-    reader = Reader(model, options)
+    reader = Reader(model, options, minutes=minutes, profile=profile)
     folder = out if out is not None else found.default_folder
     progress = RichProgress()
     if single:
@@ -170,6 +196,15 @@ def read(
         show(reading)
         return
     _read_several(reader, found, folder, truths, progress)
+
+
+def _require_free(options: "Mapping[str, object]") -> None:
+    """Refuse options that `--minutes` chooses itself."""
+    from enteron.errors import ConfigError
+
+    for name, value in options.items():
+        if value not in (None, False):
+            raise ConfigError(f"--minutes chooses itself what {name} would set", "give one of them")
 
 
 def asked_views(views: ViewSet | None, tta: bool | None) -> ViewSet:
@@ -298,6 +333,8 @@ def show(reading: "Reading") -> None:
         out.print(f"[yellow]Note:[/yellow] {note}.")
     if run.redundant is not None:
         out.print(_redundancy(run.redundant))
+    if run.coarse is not None:
+        out.print(f"[yellow]Not every frame was looked at:[/yellow] {run.coarse.sentence}.")
     result = table("", "found", "events", "first frame", "last frame", "confidence", "at frame")
     shown = "({})" if run.is_unlike else "{}"
     for label in sorted(reading.counts, key=LABELS.index):
@@ -330,8 +367,41 @@ def show(reading: "Reading") -> None:
     stages = ", ".join(f"{name} {seconds:.1f}" for name, seconds in reading.seconds.items())
     runtime = NONE if run.runtime is None else run.runtime.name
     out.print(f"[dim]Seconds: {stages}. Runtime: {runtime}.[/dim]")
+    if run.profile is not None:
+        show_profile(run.profile)
     report = markup(str(reading.report))
     out.print(f"Open {report} in a browser. Not a diagnosis.\n", soft_wrap=True)
+
+
+def show_profile(profile: "Profile") -> None:
+    """Where the time of a reading went, and what limits it."""
+    from enteron.cli.console import NONE, console, table
+    from enteron.profile import BESIDE, PARTS
+
+    out = console()
+    result = table("part", "seconds", "of the time", "per frame, ms")
+    for part in PARTS:
+        seconds = profile.parts.get(part)
+        if seconds is None:
+            continue
+        beside = part in BESIDE
+        result.add_row(
+            f"{part} (in threads beside)" if beside else part,
+            f"{seconds:.2f}",
+            NONE if beside else f"{seconds / max(profile.seconds, 1e-9):.1%}",
+            f"{1000 * seconds / max(profile.frames, 1):.2f}",
+        )
+    result.add_row("rest", f"{profile.rest:.2f}", f"{profile.rest / profile.seconds:.1%}", NONE)
+    rate = profile.frames / max(profile.seconds, 1e-9)
+    result.add_row("together", f"{profile.seconds:.2f}", "100%", f"{1000 / max(rate, 1e-9):.2f}")
+    out.print(result)
+    share = profile.encoder_share
+    out.print(
+        f"{rate:.0f} frames/s; {profile.images:,} pictures encoded"
+        + ("" if share is None else f" at {share:.0%} of the GEMM peak")
+        + ("" if profile.peak is None else f" ({profile.peak / 1e9:.0f} GFLOP/s)")
+        + f". The limit: {profile.limit}."
+    )
 
 
 def show_studies(readings: "Sequence[Reading]", folder: Path) -> None:

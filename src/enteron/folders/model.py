@@ -8,6 +8,7 @@ card.md             the same for people                              enteron.fol
 split.json          which studies trained, validated, were put aside enteron.datasets.splits
 calibration.json    what scores mean, fitted on other studies        enteron.calibration
 appearance.json     what the studies look like that the model knows  enteron.appearance
+coarse.json         what lies between two frames                     inference.coarse_to_fine
 priors.json         the priors that the calibration was fitted with  enteron.priors
 
 The files name each other by hashes. `model.json` holds those of weights, graphs and split,
@@ -39,6 +40,7 @@ from enteron.files import (
     write_text,
 )
 from enteron.folders.model_card import Card, card_text
+from enteron.inference.coarse_to_fine import CoarseEstimate
 from enteron.inference.spacing import Spacing
 from enteron.labels import LABELS
 from enteron.model.options import VIT_SIZE, BackboneSpec, ModelOptions
@@ -61,6 +63,7 @@ CARD = "card.md"
 SPLIT = "split.json"
 CALIBRATION = "calibration.json"
 APPEARANCE = "appearance.json"
+COARSE = "coarse.json"
 PRIORS = "priors.json"  # those of `--priors` in training or calibration; absent: the packaged ones
 FEATURES = "features"  # folder: stored embeddings of the training data; may be deleted
 CHECKPOINT = "checkpoint"  # folder: exists while a training has not finished
@@ -459,6 +462,35 @@ def load_appearance(folder: Path) -> Appearance | None:
         return make_options(Appearance, table, APPEARANCE)
     except ConfigError as error:
         raise ModelError(error.problem, _CALIBRATE_AGAIN) from error
+
+
+_FIT_COARSE = "fit it with `enteron calibrate MODEL --readings FOLDER`, on full readings of others"
+
+
+def load_coarse(folder: Path, record: ModelRecord) -> CoarseEstimate:
+    """What lies between two frames; refuse an estimate of another model or calibration."""
+    if not (folder / COARSE).exists():
+        raise ModelError(
+            "nobody has estimated for this model what lies between two frames, so none may be left "
+            "out",
+            f"read every frame, without --coarse and --minutes, or {_FIT_COARSE}",
+        )
+    table = read_json_object(folder / COARSE, _FIT_COARSE, error=ModelError)
+    try:
+        estimate = make_options(CoarseEstimate, table, COARSE)
+    except ConfigError as error:
+        raise ModelError(error.problem, _FIT_COARSE) from error
+    calibrated = calibration_hash(folder) if (folder / CALIBRATION).exists() else None
+    if (estimate.weights, estimate.calibration) != (record.weights_hash, calibrated):
+        raise ModelError(
+            f"'{COARSE}' was fitted for other weights or another calibration", _FIT_COARSE
+        )
+    return estimate
+
+
+def save_coarse(estimate: CoarseEstimate, folder: Path) -> None:
+    """Write the estimate into a model folder."""
+    write_json(folder / COARSE, estimate.model_dump(mode="json"), indent=2)
 
 
 def calibration_hash(path: Path) -> str:

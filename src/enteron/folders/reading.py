@@ -45,6 +45,7 @@ from enteron.ids import require_study_id
 from enteron.inference.store import open_embeddings
 from enteron.inference.views import ViewSet
 from enteron.labels import LABELS, REGIONS
+from enteron.profile import Profile
 from enteron.study.content import StudyContent, read_content, sampled_hash
 from enteron.study.study import Study
 from enteron.types import Annotation, Event, FrameAxis, Gap, Scores, TrainingSource, Unit, gaps_of
@@ -97,6 +98,48 @@ class Redundant(_Facts):
     probed: int = 0  # redundant frames that were encoded all the same, to measure the effect
     mean_difference: float | None = None  # of their scores
     largest_difference: float | None = None
+
+
+class CoarseFacts(_Facts):
+    """A reading that looked at some frames only, and at others where it mattered."""
+
+    encoded: int = 0  # frames that were looked at
+    skipped: int = 0  # frames that were not: they have the scores of the nearest that was
+    share: float | None = None  # of the readable frames that were looked at
+    longest: int = 0  # frames in a row that were not looked at, at most
+    stride: int | None = None
+    limit: float | None = None  # risk of a gap from which on it was looked into
+    missed: float | None = None
+    """Expected number of gaps that hold something which neither frame beside them shows."""
+    studies: int | None = None  # from which that was estimated
+
+    @property
+    def sentence(self) -> str:
+        """What was not looked at and what that may have missed; it ends without a full stop."""
+        text = (
+            f"{self.skipped:,} of {self.encoded + self.skipped:,} frames were not looked at (at "
+            f"most {self.longest} in a row) and have the scores of the nearest frame that was"
+        )
+        if self.missed is not None:
+            others = quantity(self.studies or 0, "other study", "other studies")
+            text += (
+                f"; between them something is expected in {self.missed:.1f} places that no frame "
+                f"looked at shows (estimated on {others})"
+            )
+        return text
+
+
+class PlanFacts(_Facts):
+    """How a reading was planned to end within a time."""
+
+    minutes: float
+    runtime: str
+    views: ViewSet
+    stride: int  # 1: every frame is encoded
+    share: float  # of the frames that are expected to be encoded
+    seconds: float  # that the reading is expected to take
+    kept: float | None = None  # share of lesions that such readings found of those of a full one
+    sentence: str  # what was said before the start
 
 
 class ModelFacts(_Facts):
@@ -198,6 +241,8 @@ class RunRecord(_Facts):
     missing: MissingEnd | None = None
     unreadable: Unreadable | None = None
     redundant: Redundant | None = None
+    coarse: CoarseFacts | None = None  # None: every frame was looked at
+    plan: PlanFacts | None = None  # of `--minutes`
     model: ModelFacts | None = None
     likeness: Likeness | None = None  # whether the study looks like those that the model knows
     combination: CombinationFacts | None = None  # of `enteron combine`
@@ -214,6 +259,7 @@ class RunRecord(_Facts):
     scaling: str | None = None
     versions: dict[str, str] = Field(default_factory=dict)
     timings: dict[str, float] = Field(default_factory=dict)  # seconds by stage
+    profile: Profile | None = None  # where the time went
 
     @model_validator(mode="before")
     @classmethod

@@ -1,11 +1,13 @@
 """Embedding a study: every frame through an encoder into a store, in chunks that can be resumed.
 
-Frames that hardly differ from the last encoded one may take its embedding (`redundancy`).
+Frames that hardly differ from the last encoded one may take its embedding (`redundancy`), or frames
+between two encoded ones the nearest's (`coarse_to_fine`).
 """
 
 import hashlib
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,6 +19,13 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from enteron.errors import EnteronError, ModelError, StudyError, quantity
+from enteron.inference.coarse_chunks import (
+    ChunkPictures,
+    CoarseReading,
+    DecodedPictures,
+    PicturesOnDemand,
+    encode_coarse,
+)
 from enteron.inference.encoder import Encoder, Features, ImageBatch
 from enteron.inference.pictures import PreparedFrame, prepared_frames, study_fields
 from enteron.inference.store import (
@@ -36,6 +45,7 @@ from enteron.inference.store import (
 )
 from enteron.inference.views import VIEW_SETS, View
 from enteron.options import Options
+from enteron.profile import timed
 from enteron.progress import Advance
 from enteron.study.content import (
     UNOPENED,
@@ -155,6 +165,7 @@ def _store_key(
     views: Sequence[View],
     files: Sequence[str],
     stamps: Stamps,
+    coarse: CoarseReading | None,
 ) -> StoreKey:
     # Sizes, not times: a copied study has new times but is the same study.
     structure = hashlib.sha256(study.numbers.astype("<i8").tobytes())
@@ -168,6 +179,7 @@ def _store_key(
         redundancy=options.redundancy,
         study=structure.hexdigest(),
         samples=sampled_hash(files),
+        coarse=None if coarse is None else coarse.policy.key,
     )
 
 
@@ -209,8 +221,10 @@ class StudyEmbedding:
         *,
         views: Sequence[View] = VIEW_SETS["flip"],
         extra_views: bool = False,
+        coarse: CoarseReading | None = None,
     ) -> None:
         self._study, self._encoder, self._path = study, encoder, path
+        self._coarse = coarse
         self._options = EmbedOptions() if options is None else options
         self._views, self._extra_views = tuple(views), extra_views
         now = time.time_ns()
@@ -219,7 +233,9 @@ class StudyEmbedding:
         self._stamps = file_stamps(self._files)  # at the start of the run
         self._tokens = stamp_tokens(self._stamps, now)
         # Without the field of view, which is measured only if something is to be encoded.
-        self._key = _store_key(study, encoder, self._options, views, self._files, self._stamps)
+        self._key = _store_key(
+            study, encoder, self._options, views, self._files, self._stamps, coarse
+        )
         self._finished: Embeddings | None = None
 
     def check(self) -> None:
@@ -284,6 +300,8 @@ class StudyEmbedding:
             video,
             times,
             self.require_unchanged,
+            self._coarse,
+            self._per_row,
         )
 
     def _taken_over(
@@ -375,7 +393,8 @@ class StudyEmbedding:
                 chunks = self._taken_over(source(store.done), video)
             for features, chunk in chunks:
                 start = time.perf_counter()
-                store.add(features, chunk)
+                with timed("store"):
+                    store.add(features, chunk)
                 times.writing += time.perf_counter() - start
                 advance(len(features))
             digest = None if video is None else video.result()
@@ -390,7 +409,8 @@ class StudyEmbedding:
                     "read",
                     _WAIT_AND_REPEAT,
                 )
-            embeddings = store.finish(digest)
+            with timed("store"):
+                embeddings = store.finish(digest)
         finally:
             if video is not None:
                 video.stop()
@@ -434,6 +454,32 @@ class StudyEmbedding:
         )
 
 
+@dataclass(frozen=True)
+class _TimedPictures:
+    """Pictures of a chunk; the encoder waits while they are decoded."""
+
+    pictures: ChunkPictures
+    times: EmbedTimes
+
+    @property
+    def readable(self) -> NDArray[np.bool_] | None:
+        return self.pictures.readable
+
+    def prepare(self, rows: Sequence[int]) -> list[PreparedFrame]:
+        before = time.perf_counter()
+        with timed("wait"):
+            frames = self.pictures.prepare(rows)
+        self.times.waiting += time.perf_counter() - before
+        return frames
+
+    def digests(self) -> list[bytes]:
+        before = time.perf_counter()
+        with timed("wait"):
+            digests = self.pictures.digests()
+        self.times.waiting += time.perf_counter() - before
+        return digests
+
+
 @dataclass
 class _EmbeddingRun:
     """Encodes a study chunk by chunk. No chunk depends on another, so any of them can resume."""
@@ -447,9 +493,14 @@ class _EmbeddingRun:
     video: BackgroundDigest | None  # where the study is a single file
     times: EmbedTimes
     require_unchanged: Callable[[slice], None]
+    coarse: CoarseReading | None = None
+    per_row: bool = False  # whether every frame is a file of its own
 
     def chunks(self, start: int, stop: int) -> Iterator[EmbeddedChunk]:
         """The chunks from row `start` to row `stop`."""
+        if self.coarse is not None and self.study.random_access and self.per_row:
+            yield from self._chunks_on_demand(self.coarse, start, stop)
+            return
         size = self.options.chunk
         prepared = prepared_frames(
             self.study,
@@ -457,19 +508,71 @@ class _EmbeddingRun:
             self.encoder.preprocessing,
             self.fields,
             workers=self.options.workers,
-            ahead=2 * size,
+            ahead=2 * size if self.coarse is None else size,
             stop=stop,
         )
         with closing(prepared):
             for first in range(start, stop, size):
                 before = time.perf_counter()
-                frames = list(islice(prepared, min(size, stop - first)))
+                with timed("wait"):
+                    frames = list(islice(prepared, min(size, stop - first)))
                 self.times.waiting += time.perf_counter() - before
                 self.require_unchanged(slice(first, first + len(frames)))
                 before = time.perf_counter()
-                embedded = self._embed_chunk(first, frames)
+                if self.coarse is None:
+                    embedded = self._embed_chunk(first, frames)
+                else:
+                    pictures = DecodedPictures(frames)
+                    embedded = self._embed_coarse(self.coarse, first, len(frames), pictures)
                 self.times.encoding += time.perf_counter() - before
                 yield embedded
+
+    def _chunks_on_demand(
+        self, coarse: CoarseReading, start: int, stop: int
+    ) -> Iterator[EmbeddedChunk]:
+        """Chunks of a folder of frames, of which only those are decoded that are encoded."""
+        size = self.options.chunk
+        with ThreadPoolExecutor(self.options.workers, "enteron-pictures") as pool:
+            for first in range(start, stop, size):
+                count = min(size, stop - first)
+                self.require_unchanged(slice(first, first + count))
+                preprocessing = self.encoder.preprocessing
+                pictures = PicturesOnDemand(
+                    self.study, first, count, preprocessing, self.fields, pool
+                )
+                before, waited = time.perf_counter(), self.times.waiting
+                embedded = self._embed_coarse(coarse, first, count, pictures)
+                self.times.encoding += time.perf_counter() - before
+                self.times.encoding -= self.times.waiting - waited
+                yield embedded
+
+    def _embed_coarse(
+        self, coarse: CoarseReading, first: int, count: int, pictures: ChunkPictures
+    ) -> EmbeddedChunk:
+        """The chunk of `count` rows from row `first` on, coarse to fine."""
+        numbers = self.study.numbers[first : first + count]
+        timed = _TimedPictures(pictures, self.times)
+        chunk = encode_coarse(coarse, numbers, self.study.axis.step, timed, self._encode_views)
+        looked, features = chunk.looked, chunk.features
+        if not looked.rows.size:
+            shape = (count, len(self.views), self.encoder.width)
+            features = np.full(shape, np.nan, np.float32)
+        source = np.where(looked.source >= 0, looked.source + first, UNREADABLE)
+        with np.errstate(over="ignore"):  # `_require_finite` looks for infinities
+            stored = features.astype(self.options.precision)
+        self._require_finite(features, stored, first, source != UNREADABLE)
+        self.times.rows += count
+        self.times.encoded += looked.rows.size * len(self.views)
+        if self.video is not None:
+            digest = self.video.so_far
+            digests = [] if digest is None else [digest]
+        else:
+            digests = timed.digests() if self.tokens else []
+        tokens = self.tokens if self.video is not None else self.tokens[first : first + count]
+        missed = round(looked.missed, 6)
+        return stored, make_chunk(
+            stored, source.tolist(), chunk.problems, (), digests, tokens, missed
+        )
 
     def _embed_chunk(
         self, first: int, frames: list[PreparedFrame]
@@ -533,8 +636,9 @@ class _EmbeddingRun:
         for index, view in enumerate(self.views):
             for start in range(0, len(images), batch):
                 part = slice(start, start + batch)
-                changed = view.change(images[part], frames[part])
-                features[part, index] = self.encoder.encode(changed)
+                with timed("encode"):
+                    changed = view.change(images[part], frames[part])
+                    features[part, index] = self.encoder.encode(changed)
         return features
 
     def _require_finite(

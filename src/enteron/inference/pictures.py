@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from enteron.model.preprocessing import Preprocessing
+from enteron.profile import timed
 from enteron.study.field_of_view import FieldsOfView, fields_of_view
 from enteron.study.study import Frame, Study
 
@@ -36,8 +37,9 @@ def prepare_frame(
     """Resize and crop one decoded frame; `fields` are its study's, where borders are masked."""
     if frame.image is None:
         return PreparedFrame(frame.number, None, frame.problem, frame.digest)
-    circle = None if fields is None else fields.circle(frame.image)
-    image = preprocessing.resize_and_crop(frame.image, circle)
+    with timed("resize"):
+        circle = None if fields is None else fields.circle(frame.image)
+        image = preprocessing.resize_and_crop(frame.image, circle)
     return PreparedFrame(frame.number, image, None, frame.digest)
 
 

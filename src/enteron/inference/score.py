@@ -13,6 +13,7 @@ from enteron.inference.views import VIEW_SETS, ViewSet
 from enteron.labels import LABELS
 from enteron.model.options import ModelOptions
 from enteron.model.preprocessing import window_rows
+from enteron.profile import timed
 from enteron.progress import Advance
 from enteron.types import FrameAxis, Scores
 
@@ -70,6 +71,25 @@ def score_study(
     return Scores(embeddings.record.study, axis, probabilities, readable_times, frames_per_row)
 
 
+def borrowed_probabilities(
+    head: Head,
+    features: NDArray[np.floating],
+    source: NDArray[np.int64],
+    *,
+    step: int | None = None,
+) -> NDArray[np.float32]:
+    """Probabilities (n, 17) of those rows of a piece of a study that have features of their own.
+
+    `features` (n, views, width) are of the rows that are their own `source` (rows,); the others
+    take those of their source, and -1 marks rows that cannot be read.
+    """
+    readable = np.flatnonzero(source >= 0)
+    own = np.flatnonzero(source == np.arange(source.size))
+    windows = readable[_windows(head, readable.size, step)[np.searchsorted(readable, own)]]
+    positions = np.searchsorted(own, source[windows])
+    return _probabilities(head, features, range(features.shape[1]), positions)
+
+
 @dataclass(frozen=True)
 class ProbeEffect:
     """What redundancy does to scores, measured on redundant frames that were encoded anyway."""
@@ -124,6 +144,8 @@ def _probabilities(
 ) -> NDArray[np.float32]:
     """Mean over views of the sigmoids (windows, 17), from features (rows, views, width)."""
     total = np.zeros((len(windows), len(LABELS)), np.float32)
-    for view in views:
-        total += head.probabilities(np.ascontiguousarray(features[:, view], np.float32), windows)
+    with timed("head"):
+        for view in views:
+            plain = np.ascontiguousarray(features[:, view], np.float32)
+            total += head.probabilities(plain, windows)
     return total / np.float32(len(views))

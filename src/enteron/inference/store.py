@@ -82,10 +82,12 @@ class StoreKey(Options):
     """Hash of sampled bytes of every file."""
     field: str | None = None
     """Circle inside the field of view, measured on a sample of frames; none where borders stay."""
+    coarse: str | None = None
+    """Hash of the policy that chose the frames to encode; none where every frame is encoded."""
 
     @model_serializer(mode="wrap")
     def _serialise(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return without_defaults(handler(self), self, "field")
+        return without_defaults(handler(self), self, "field", "coarse")
 
 
 _KEY_FIELDS = {
@@ -98,6 +100,7 @@ _KEY_FIELDS = {
     "study": "files of the study",
     "samples": "content of the study's files",
     "field": "field of view of the capsule",
+    "coarse": "choice of frames to encode",
 }
 
 
@@ -160,6 +163,12 @@ class StoreRecord(Options):
     """Why frames could not be read, by frame number."""
     probes: tuple[Probe, ...] = ()
     """Redundant rows that were encoded anyway."""
+    missed: float | None = Field(default=None, ge=0)
+    """Expected number of gaps between encoded rows with something in them that neither shows."""
+
+    @model_serializer(mode="wrap")
+    def _serialise(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return without_defaults(handler(self), self, "missed")
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,8 +195,13 @@ class Embeddings:
         return np.flatnonzero(self.source != UNREADABLE)
 
     @property
+    def encoded(self) -> NDArray[np.bool_]:
+        """(rows,) whether a row's features are of its own image."""
+        return self.source == np.arange(len(self))
+
+    @property
     def redundant(self) -> int:
-        """Number of rows that took the embedding of an earlier row."""
+        """Number of rows that took the embedding of another row."""
         rows = np.arange(len(self))
         return int(((self.source != rows) & (self.source != UNREADABLE)).sum())
 
@@ -355,7 +369,9 @@ def _require_rows(
     encoded = np.where(source == UNREADABLE, rows, source)  # an unreadable row has no source
     if not (np.diff(frames) > 0).all():
         raise ValueError("frame numbers do not increase")
-    if not ((source >= UNREADABLE) & (source <= rows)).all():
+    # Coarse to fine takes the nearest row, which may be a later one.
+    last = rows if record.key.coarse is None else np.full_like(rows, frames.size - 1)
+    if not ((source >= UNREADABLE) & (source <= last)).all():
         raise ValueError("a row has a later row as its source")
     if (
         not (encoded[encoded] == encoded).all()
@@ -420,6 +436,12 @@ class Chunk(Options):
     """Digests of the files of its rows; of a video its only one, as soon as it is known."""
     stamps: tuple[str, ...] = ()
     """Tokens of the stamps of these files when they were read; empty where not reliable."""
+    missed: float | None = Field(default=None, ge=0)
+    """Its part of `StoreRecord.missed`."""
+
+    @model_serializer(mode="wrap")
+    def _serialise(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return without_defaults(handler(self), self, "missed")
 
 
 def make_chunk(
@@ -429,6 +451,7 @@ def make_chunk(
     probes: Sequence[Probe],
     files: Sequence[bytes] = (),
     stamps: Sequence[str] = (),
+    missed: float | None = None,
 ) -> Chunk:
     """The journal's line for features (rows, views, width)."""
     return Chunk(
@@ -438,6 +461,7 @@ def make_chunk(
         probes=tuple(probes),
         files=tuple(digest.hex() for digest in files),
         stamps=tuple(stamps),
+        missed=missed,
     )
 
 
@@ -564,6 +588,7 @@ class PartialStore:
             checksums=tuple(c.checksum for c in self._chunks),
             problems=self.problems,
             probes=tuple(probe for c in self._chunks for probe in c.probes),
+            missed=_sum_missed(self._chunks),
         )
         try:
             self._part.write(_footer(self._npy_header, record, content, source))
@@ -642,12 +667,14 @@ class PartialStore:
         rows = range(first, min(first + self._header.chunk, self._header.rows))
         files = len(rows) if self._header.per_row else min(len(chunk.files), 1)
         stamps = len(rows) if self._header.per_row else min(len(chunk.stamps), 1)
+        later = None if self._header.key.coarse is None else rows[-1] if rows else first
         return (
             0 < len(rows) == len(chunk.source)
             and (len(chunk.files), len(chunk.stamps)) == (files, stamps)
             and all(len(text) == 2 * DIGEST_BYTES and _is_hex(text) for text in chunk.files)
             and all(
-                s == UNREADABLE or first <= s <= r for r, s in zip(rows, chunk.source, strict=True)
+                s == UNREADABLE or first <= s <= (r if later is None else later)
+                for r, s in zip(rows, chunk.source, strict=True)
             )
             and all(s == UNREADABLE or chunk.source[s - first] == s for s in chunk.source)
         )
@@ -660,6 +687,11 @@ class PartialStore:
             journal.write(line)
             self._line_ends.append(journal.tell())
         self._rewrite = False
+
+
+def _sum_missed(chunks: Sequence[Chunk]) -> float | None:
+    known = [chunk.missed for chunk in chunks if chunk.missed is not None]
+    return round(math.fsum(known), 6) if known else None
 
 
 def started_key(path: Path) -> StoreKey | None:

@@ -143,7 +143,7 @@ class Part:
     name: str
     count: int
     share: float
-    kind: str  # selects the colour: 'read', 'redundant' or 'unreadable'
+    kind: str  # selects the colour: 'read', 'redundant' (also: not looked at) or 'unreadable'
 
 
 @dataclass(frozen=True)
@@ -162,6 +162,7 @@ class CompletenessPanel:
     stored: str | None  # how frames were stored, if not every one was
     notes: tuple[str, ...]  # oddities of the study's files
     missing: str | None  # a sentence, where the recording is cut off
+    coarse: str | None  # a sentence, where not every frame was looked at
     word: str
 
 
@@ -171,11 +172,15 @@ def completeness_panel(clock: Clock, run: RunRecord, gaps: Sequence[Gap] = ()) -
     total = max(len(clock.axis), run.rows or 0)  # unreadable frames have no row of scores
     unreadable = min(run.unreadable.count, total) if run.unreadable else 0
     redundant = min(run.redundant.count, total - unreadable) if run.redundant else 0
-    analysed = total - unreadable - redundant
+    skipped = min(run.coarse.skipped, total - unreadable - redundant) if run.coarse else 0
+    analysed = total - unreadable - redundant - skipped
     parts = [Part("analysed one by one", analysed, analysed / total, "read")]
     if run.redundant is not None:
         name = f"almost identical to an earlier {clock.word}, whose result was used"
         parts.append(Part(name, redundant, redundant / total, "redundant"))
+    if run.coarse is not None:
+        name = f"not looked at: the result of the nearest {clock.word} that was is used"
+        parts.append(Part(name, skipped, skipped / total, "redundant"))
     if run.unreadable is not None:
         parts.append(Part("could not be read", unreadable, unreadable / total, "unreadable"))
     listed = run.unreadable.frames[:MOST_LISTED] if run.unreadable else ()
@@ -194,6 +199,7 @@ def completeness_panel(clock: Clock, run: RunRecord, gaps: Sequence[Gap] = ()) -
         stored=f"one of every {step} frames is stored" if step > 1 else None,
         notes=(*run.notes, *(f"not read, beside the frames: {text}" for text in run.ignored)),
         missing=None if run.missing is None else _capitalised(run.missing.sentence) + ".",
+        coarse=None if run.coarse is None else _capitalised(run.coarse.sentence) + ".",
         word=clock.word,
     )
 

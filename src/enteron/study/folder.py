@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from enteron.errors import StudyError
+from enteron.profile import timed
 from enteron.study.content import UNOPENED, digest
 from enteron.study.ignored import (
     HIDDEN,
@@ -85,9 +86,11 @@ class FrameFolder(Study):
         problem: str | None = None
         content_digest = UNOPENED
         try:
-            content = read_picture(self._path / self._names[row])
-            content_digest = digest(content)
-            image = decode_picture(content)
+            with timed("read"):
+                content = read_picture(self._path / self._names[row])
+                content_digest = digest(content)
+            with timed("decode"):
+                image = decode_picture(content)
         except UnreadablePictureError as error:
             problem = str(error)
         return Frame(int(self.numbers[row]), self._time(row), image, problem, content_digest)

@@ -24,6 +24,7 @@ from av.video.reformatter import VideoReformatter
 from numpy.typing import NDArray
 
 from enteron.errors import StudyError
+from enteron.profile import timed
 from enteron.study.bitstream import HEADER_BYTES, FrameNumbers
 from enteron.study.packets import UNNUMBERED
 from enteron.study.slice_check import SliceCheck
@@ -179,8 +180,9 @@ class _Cursor:
         picture = self._ahead
         if picture is None or picture.number > number or picture.frame is None:
             return Frame(number, video._time(row), None, problem)
-        rgb = self._reformatter.reformat(picture.frame, format="rgb24")
-        image = np.asarray(rgb.to_ndarray(), dtype=np.uint8)
+        with timed("decode"):
+            rgb = self._reformatter.reformat(picture.frame, format="rgb24")
+            image = np.asarray(rgb.to_ndarray(), dtype=np.uint8)
         return Frame(number, video._time(row), image)
 
     def _advance(self) -> None:
@@ -378,7 +380,8 @@ class _Decoder:
         """Pictures that come out when a packet goes in, and whether the decoder reports damage."""
         with av_logging.Capture() as errors:
             try:
-                pictures = self._source.stream.codec_context.decode(packet)
+                with timed("decode"):
+                    pictures = self._source.stream.codec_context.decode(packet)
             except (FFmpegError, EOFError):
                 return [], True
         return pictures, bool(errors_in(errors))

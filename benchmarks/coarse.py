@@ -1,0 +1,396 @@
+"""Coarse to fine against reading every frame: lesions lost, frames encoded, pictures of the list.
+
+`enteron bench coarse -- ROOT --model MODEL --features FOLDER`: studies with labels, drawn at full
+length (`enteron phantom long --studies 3 --frames 20000 --video --rarity 0.3`) or real
+(`--real`: the runs of frames of Kvasir-Capsule, with the model in the box unless another is named).
+Every study is encoded once, all of it, without the mirror image, and stored in FOLDER; all settings
+are replayed from these embeddings by the code that `enteron read --coarse` runs. The estimate of
+what lies between two frames is fitted for each group of studies on the others (`--folds`).
+
+A lesion is lost if the reading of every frame finds it (an event of its finding whose picture lies
+in it) and the coarse one does not. `--write MODEL` fits the estimate on all studies and stores it
+in that model's folder. `--train DATA --train-features FOLDER` first trains `lite` on other drawn
+studies, without mirror images, and writes it to MODEL.
+"""
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks._inference_study import REAL
+from benchmarks._plain_model import train_plain
+from enteron.calibration import Calibration, logit
+from enteron.datasets.dataset import DatasetStudy
+from enteron.datasets.galar import Entry
+from enteron.datasets.label_table import truth_events
+from enteron.datasets.layouts import open_dataset
+from enteron.decoding import DecodedEvent, decode, preset
+from enteron.decoding.suspicious import rank_suspicious
+from enteron.fitting.coarse import FullReading, fit_coarse, full_reading, raw_levels
+from enteron.folders.model import (
+    CALIBRATION,
+    LoadedModel,
+    calibration_hash,
+    decoding_priors,
+    default_model,
+    load_calibration,
+    open_model,
+    save_coarse,
+)
+from enteron.inference.coarse_chunks import CoarseReading, clip_log_odds
+from enteron.inference.coarse_to_fine import (
+    CHUNK,
+    CoarseEstimate,
+    CoarseOptions,
+    CoarsePolicy,
+    looked_at,
+    nearest_rows,
+)
+from enteron.inference.embed import embed_study
+from enteron.inference.runtimes import default_runtime, make_encoder
+from enteron.inference.score import score_study
+from enteron.inference.store import Embeddings
+from enteron.inference.views import VIEW_SETS
+from enteron.labels import COLUMN, FINDINGS, LABELS
+from enteron.metrics.intervals import wilson_interval
+from enteron.metrics.lesions import Lesions, Recording, ShownEvents, detect_lesions, lesions_of
+from enteron.metrics.top_frames import top_recall
+from enteron.model.options import FEATURES
+from enteron.priors import Priors
+from enteron.types import Annotation, Event, Scores, Unit
+
+THINNINGS = (2, 3, 4)
+STRIDES = (4, 8, 16)
+LIMITS = (0.02, 0.05, 0.1, 0.2, 0.4)
+CONFIDENT = 0.5
+TOP = 100
+
+
+@dataclass(frozen=True)
+class Case:
+    """A study with its full reading and its truth."""
+
+    name: str
+    reading: FullReading
+    scores: Scores
+    truth: Annotation
+    step: int  # of frame numbers, where nothing is missing
+
+
+@dataclass(frozen=True)
+class Found:
+    """What one reading of a study shows."""
+
+    detected_at: NDArray[np.float64]  # (lesions,) confidence of the best event in it; -inf: none
+    listed: NDArray[np.bool_]  # (lesions,) whether one of the first pictures lies in it
+    events: int
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One setting on one study."""
+
+    encoded: int
+    rows: int
+    expected: float  # gaps with something in them that was not seen, as estimated
+    really: int  # and as the full reading shows
+    found: Found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("root", type=Path, nargs="?", help="labelled studies")
+    parser.add_argument("--real", action="store_true", help="Kvasir-Capsule in ../shared")
+    parser.add_argument("--model", type=Path, help="model folder (default: the one in the box)")
+    parser.add_argument("--features", type=Path, required=True, help="folder for embeddings")
+    parser.add_argument("--folds", type=int, default=6, help="groups of studies left out in turn")
+    parser.add_argument("--strides", type=int, nargs="+", default=STRIDES)
+    parser.add_argument("--limits", type=float, nargs="+", default=LIMITS)
+    parser.add_argument("--write", type=Path, help="model folder that gets the estimate")
+    parser.add_argument("--train", type=Path, help="drawn studies to train MODEL on first")
+    parser.add_argument("--train-features", type=Path, help="folder for their embeddings")
+    arguments = parser.parse_args()
+    if (arguments.root is None) != arguments.real:
+        parser.error("give a root, or --real")
+    folder = arguments.model or default_model()
+    if arguments.train and not folder.exists():
+        train_plain(arguments.train, arguments.train_features, folder)
+    bench = Bench(folder, arguments.features)
+    cases = bench.cases(REAL if arguments.real else arguments.root)
+    if arguments.write:
+        estimate = bench.fit([case.reading for case in cases])
+        save_coarse(estimate, arguments.write)
+        print(f"wrote the estimate of {estimate.studies} studies, {estimate.rows:,} frames")
+        return
+    bench.report(cases, arguments.folds, arguments.strides, arguments.limits)
+
+
+class Bench:
+    """A model, and what it takes to read with it."""
+
+    def __init__(self, folder: Path, features: Path) -> None:
+        self.folder, self.features = folder, features
+        self.model: LoadedModel = open_model(folder)
+        calibrated = (folder / CALIBRATION).exists()
+        self.calibration = load_calibration(folder) if calibrated else Calibration()
+        self.calibration_hash = calibration_hash(folder) if calibrated else None
+        self.priors: Priors = decoding_priors(self.calibration, folder)
+
+    def cases(self, root: Path) -> list[Case]:
+        """Every study under a root, encoded once."""
+        backbone = self.model.backbone
+        encoder = make_encoder(backbone, default_runtime(backbone))
+        self.features.mkdir(parents=True, exist_ok=True)
+        cases: list[Case] = []
+        for name, entry in open_dataset(root).studies.items():
+            with entry.open() as study:
+                embeddings = embed_study(
+                    study, encoder, self.features / f"{name}.npy", views=VIEW_SETS["none"]
+                )
+                scores = score_study(
+                    self.model.head,
+                    embeddings,
+                    views="none",
+                    times=study.times(),
+                    frames_per_row=study.frames_per_row,
+                )
+                reading = full_reading(self.model.head, embeddings, scores.row_frames, "none")
+                truth = _truth(entry)
+                cases.append(Case(name, reading, scores, truth, study.axis.step))
+            print(f"{name}: {len(embeddings)} frames, {scores.row_frames:.2f} apart", flush=True)
+        return cases
+
+    def fit(self, readings: Sequence[FullReading]) -> CoarseEstimate:
+        """The estimate of these readings."""
+        levels = raw_levels(self.calibration, readings)
+        return fit_coarse(
+            self.model.head,
+            readings,
+            levels,
+            weights=self.model.record.weights_hash,
+            calibration=self.calibration_hash,
+        )
+
+    def report(
+        self,
+        cases: Sequence[Case],
+        folds: int,
+        strides: Sequence[int],
+        limits: Sequence[float],
+    ) -> None:
+        """The table of all settings."""
+        lesions = [_lesions(case) for case in cases]
+        full = [
+            self.found(case, case.scores, case.reading.embeddings, own)
+            for case, own in zip(cases, lesions, strict=True)
+        ]
+        groups = np.array_split(np.arange(len(cases)), min(folds, len(cases)))
+        estimates: dict[int, CoarseEstimate] = {}
+        for group in groups:
+            others = [case.reading for k, case in enumerate(cases) if k not in group]
+            estimates |= dict.fromkeys(group.tolist(), self.fit(others))
+        sure = sum(int((found.detected_at >= CONFIDENT).sum()) for found in full)
+        unsure = sum(int(np.isfinite(found.detected_at).sum()) for found in full) - sure
+        frames = sum(len(case.scores.axis) for case in cases)
+        print(
+            f"\n{len(cases)} studies, {frames:,} frames, {sum(map(len, lesions))} lesions; every "
+            f"frame read: {sure} found with a confidence of {CONFIDENT} or more, {unsure} with "
+            f"less; {sum(found.events for found in full)} events of findings; recall in the first "
+            f"{TOP} pictures {_listed(full):.3f}\n"
+        )
+        print("| first | limit | encoded | fewer | sure lesions lost (95 % below) ", end="")
+        print("| below .5 | others lost (95 % below) | top 100 | expected unseen | really |")
+        print("|---|---|---:|---:|---:|---:|---:|---:|---:|---:|")
+        for every in THINNINGS:
+            outcomes = [
+                self.thinned(case, every, own) for case, own in zip(cases, lesions, strict=True)
+            ]
+            _print_row(f"every {every}th, no more", "", outcomes, full)
+        for stride in strides:
+            for limit in limits:
+                options = CoarseOptions(stride=stride, limit=limit)
+                outcomes = [
+                    self.replay(case, options, estimates[k], lesions[k])
+                    for k, case in enumerate(cases)
+                ]
+                _print_row(f"every {stride}th", f"{limit:g}", outcomes, full)
+
+    def thinned(self, case: Case, every: int, lesions: Lesions) -> Outcome:
+        """The simplest way to encode less."""
+        embeddings = case.reading.embeddings
+        rows = embeddings.readable[::every]
+        source = nearest_rows(rows, len(embeddings))
+        source = np.where(embeddings.source >= 0, source, -1)
+        return self.outcome(case, source, 0.0, None, lesions)
+
+    def replay(
+        self, case: Case, options: CoarseOptions, estimate: CoarseEstimate, lesions: Lesions
+    ) -> Outcome:
+        """What `enteron read --coarse` does, from stored embeddings."""
+        source, expected = replayed(case, options, estimate, self.model)
+        return self.outcome(case, source, expected, estimate, lesions)
+
+    def outcome(
+        self,
+        case: Case,
+        source: NDArray[np.int64],
+        expected: float,
+        estimate: CoarseEstimate | None,
+        lesions: Lesions,
+    ) -> Outcome:
+        full = case.reading.embeddings
+        readable = source >= 0
+        features = np.asarray(full.features)[np.maximum(source, 0)].copy()
+        features[~readable] = np.nan
+        embeddings = replace(full, features=features, source=source.astype(np.int32))
+        scores = score_study(
+            self.model.head,
+            embeddings,
+            views="none",
+            frames_per_row=case.scores.frames_per_row,
+        )
+        scores = replace(scores, times=case.scores.times)
+        really = 0 if estimate is None else _really_unseen(case, source, estimate)
+        found = self.found(case, scores, embeddings, lesions)
+        encoded = int((source == np.arange(source.size)).sum())
+        return Outcome(encoded, int(readable.sum()), expected, really, found)
+
+    def found(self, case: Case, scores: Scores, embeddings: Embeddings, lesions: Lesions) -> Found:
+        """Events and list of these scores beside the lesions."""
+        events = decode(scores, preset("transit"), self.priors, self.calibration)
+        findings = [event for event in events if event.label in FINDINGS]
+        shown = {case.name: [Event(e.start, e.stop, e.label, e.score) for e in findings]}
+        pictures = {case.name: [_picture(event, scores) for event in findings]}
+        recording = Recording.from_scores(scores)
+        detection = detect_lesions(
+            lesions, ShownEvents.from_events(shown, Unit.FRAME, pictures), [recording]
+        )
+        features = np.asarray(embeddings.appearance)
+        suspects = rank_suspicious(scores, events, self.priors, self.calibration, None, features)
+        ranked = {case.name: np.array([suspect.frame for suspect in suspects], np.int64)}
+        listed = top_recall(lesions, ranked).found(TOP)
+        return Found(detection.detected_at, listed, len(findings))
+
+
+def replayed(
+    case: Case, options: CoarseOptions, estimate: CoarseEstimate, model: LoadedModel
+) -> tuple[NDArray[np.int64], float]:
+    """For every row the row whose features it takes, and how much is expected to be unseen."""
+    embeddings = case.reading.embeddings
+    policy = CoarsePolicy(options, estimate, case.reading.row_frames)
+    coarse = CoarseReading(policy, model.head)
+    source = np.empty(len(embeddings), np.int64)
+    expected = 0.0
+    for first in range(0, len(embeddings), CHUNK):
+        part = slice(first, first + CHUNK)
+        features = np.asarray(embeddings.features[part], np.float32)
+        readable = embeddings.source[part] >= 0
+
+        def judge(
+            rows: NDArray[np.int64],
+            of: NDArray[np.int64],
+            features: NDArray[np.float32] = features,
+        ) -> tuple[NDArray[np.float64], NDArray[np.floating]]:
+            own = features[rows]
+            return clip_log_odds(coarse, own, of), own[:, 0, :FEATURES]
+
+        looked = looked_at(
+            policy,
+            embeddings.frames[part],
+            case.step,
+            lambda rows: np.ones(rows.size, np.bool_),
+            judge,
+            readable,
+        )
+        source[part] = np.where(looked.source >= 0, looked.source + first, -1)
+        expected += looked.missed
+    return source, expected
+
+
+def _really_unseen(case: Case, source: NDArray[np.int64], estimate: CoarseEstimate) -> int:
+    """Gaps between encoded rows in which the full reading crosses a level that both ends do not."""
+    embeddings = case.reading.embeddings
+    log_odds = np.full((len(embeddings), len(LABELS)), np.nan, np.float32)
+    log_odds[embeddings.readable] = logit(case.scores.values)
+    encoded = np.flatnonzero(source == np.arange(source.size))
+    count = 0
+    for start, stop in zip(encoded[:-1].tolist(), encoded[1:].tolist(), strict=True):
+        inside = log_odds[start + 1 : stop]
+        inside = inside[~np.isnan(inside[:, 0])]
+        if not len(inside) or start // CHUNK != stop // CHUNK:
+            continue
+        for label, watched in estimate.labels.items():
+            ends = log_odds[[start, stop], COLUMN[label]] >= watched.level
+            within = inside[:, COLUMN[label]] >= watched.level
+            if ends[0] == ends[1] and (within != ends[0]).any():
+                count += 1
+                break
+    return count
+
+
+def _picture(event: DecodedEvent, scores: Scores) -> int:
+    """The frame of an event with the highest score."""
+    rows = np.searchsorted(scores.axis.frames, (event.start, event.stop))
+    column = scores.values[rows[0] : rows[1], COLUMN[event.label]]
+    return int(scores.axis.frames[rows[0] + int(column.argmax())])
+
+
+def _lesions(case: Case) -> Lesions:
+    return lesions_of([case.truth], [Recording.from_scores(case.scores)])
+
+
+def _truth(entry: DatasetStudy) -> Annotation:
+    """What the labels say; frames about which a label is unknown do not show it."""
+    if isinstance(entry, Entry):
+        return truth_events(entry.table(), Unit.FRAME)
+    labelled = entry.labelled_frames()
+    events: list[Event] = []
+    for label in FINDINGS:
+        present = labelled.labels.present[:, COLUMN[label]]
+        frames = labelled.frames[present].tolist()
+        start = previous = None
+        for frame in [*frames, None]:
+            if previous is not None and start is not None and frame != previous + 1:
+                events.append(Event(start, previous + 1, label))
+                start = frame
+            elif start is None:
+                start = frame
+            previous = frame
+    return Annotation.from_events(entry.id, Unit.FRAME, events)
+
+
+def _listed(found: Sequence[Found]) -> float:
+    listed = np.concatenate([each.listed for each in found])
+    return float(listed.mean()) if listed.size else float("nan")
+
+
+def _print_row(first: str, limit: str, outcomes: Sequence[Outcome], full: Sequence[Found]) -> None:
+    before = np.concatenate([found.detected_at for found in full])
+    after = np.concatenate([outcome.found.detected_at for outcome in outcomes])
+    sure = before >= CONFIDENT
+    unsure = np.isfinite(before) & ~sure
+    share = sum(o.encoded for o in outcomes) / sum(o.rows for o in outcomes)
+    cells = []
+    for group in (sure, unsure):
+        lost = int(np.isneginf(after[group]).sum())
+        total = int(group.sum())
+        upper = wilson_interval(lost, total)[1]
+        cells.append(f"{lost} of {total} ({upper:.1%})")
+    weaker = int((after[sure] < CONFIDENT).sum())
+    now, then = _listed([outcome.found for outcome in outcomes]), _listed(full)
+    expected = sum(outcome.expected for outcome in outcomes)
+    really = sum(outcome.really for outcome in outcomes)
+    counted = f"{expected:.1f} | {really}" if limit else " | "
+    print(
+        f"| {first} | {limit} | {share:.1%} | {1 / share:.2f} | {cells[0]} | {weaker} "
+        f"| {cells[1]} | {now:.3f} ({now - then:+.3f}) | {counted} |",
+        flush=True,
+    )
+
+
+if __name__ == "__main__":
+    main()

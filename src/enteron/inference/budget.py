@@ -1,0 +1,108 @@
+"""A reading within a given time: what fits, from a quick measurement, and what that costs.
+
+A plan is one of a few settings, the most thorough first. How long each takes follows from the
+speed of pictures and encoder on this machine, measured on some frames of the study, and from the
+share of frames that the setting encodes; that share and what it loses were measured on other
+studies (`enteron bench coarse`) and come with the package.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from enteron.errors import ConfigError
+from enteron.inference.coarse_to_fine import CoarseOptions
+from enteron.inference.views import VIEW_SETS, ViewSet
+
+SPARE: Final = 0.1
+"""Share of the time that is kept free: measurements are quick and machines are shared."""
+
+PER_FRAME_AFTER: Final = 0.0004
+"""Seconds a frame and view for what follows encoding: head, events, lists (docs/inference.md)."""
+ONCE: Final = 15.0
+"""Seconds for what does not grow with the study: the pictures that are saved, the page."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How a study may be read, and what was measured of it."""
+
+    views: ViewSet
+    coarse: CoarseOptions | None  # None: every frame
+    share: float  # of the frames that are encoded
+    kept: float | None  # share of the lesions found that are also found in a reading of all frames
+    bound: float | None  # lower end of the 95 % interval of `kept`
+
+    @property
+    def stride(self) -> int:
+        return 1 if self.coarse is None else self.coarse.stride
+
+
+SETTINGS: Final[tuple[Setting, ...]] = (
+    Setting("flip", None, 1.0, None, None),
+    Setting("none", None, 1.0, None, None),
+)
+"""The most thorough first."""
+
+
+@dataclass(frozen=True)
+class Speed:
+    """What was measured on some frames of the study, in seconds of all threads together."""
+
+    picture: float  # to read, decode and resize a frame
+    encode: float  # to encode one picture
+    decodes_all: bool  # whether frames that are not encoded are decoded all the same: videos
+
+
+def expected_seconds(setting: Setting, frames: int, speed: Speed) -> float:
+    """How long a reading with this setting takes.
+
+    Pictures are prepared beside the encoder, but on the same cores, so both count.
+    """
+    encoded = frames * setting.share
+    pictures = frames if speed.decodes_all else encoded
+    views = len(VIEW_SETS[setting.views])
+    per_frame = PER_FRAME_AFTER * views * frames
+    return ONCE + per_frame + pictures * speed.picture + encoded * views * speed.encode
+
+
+def choose_setting(
+    minutes: float,
+    frames: int,
+    speed: Speed,
+    settings: Sequence[Setting],
+) -> tuple[Setting, float]:
+    """The most thorough setting that fits, and the seconds it is expected to take."""
+    limit = 60 * minutes * (1 - SPARE)
+    for setting in settings:
+        seconds = expected_seconds(setting, frames, speed)
+        if seconds <= limit:
+            return setting, seconds
+    fastest = min(settings, key=lambda setting: expected_seconds(setting, frames, speed))
+    needed = expected_seconds(fastest, frames, speed) / (1 - SPARE) / 60
+    raise ConfigError(
+        f"{frames:,} frames cannot be read within {minutes:g} minutes on this machine: even the "
+        f"coarsest reading, which encodes {fastest.share:.0%} of them, takes about {needed:.0f}",
+        f"give --minutes {max(1, round(needed + 0.5)):d}, a faster --runtime, or more cores",
+    )
+
+
+def describe(setting: Setting, seconds: float, runtime: str) -> str:
+    """What will be done and what it is expected to cost, in a sentence without a full stop."""
+    views = len(VIEW_SETS[setting.views])
+    looks = "without the mirror image" if views == 1 else f"{views} views of each"
+    if setting.coarse is None:
+        what = f"every frame is encoded, {looks}"
+        cost = "nothing is left out"
+    else:
+        what = (
+            f"every {setting.coarse.stride}th frame is encoded first and others where it matters, "
+            f"about {setting.share:.0%} of all, {looks}"
+        )
+        cost = "what that misses was never measured"
+        if setting.kept is not None and setting.bound is not None:
+            cost = (
+                f"such readings found {setting.kept:.1%} of the lesions that readings of every "
+                f"frame found (at least {setting.bound:.1%}, 95 % interval)"
+            )
+    return f"{what}, by {runtime}: about {seconds / 60:.1f} minutes; {cost}"
