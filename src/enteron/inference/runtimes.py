@@ -86,7 +86,7 @@ def candidate_runtimes(
     if uses_cuda(accelerator):
         return (EXACT, CUDA, "cuda-fp16", "cuda-bf16")
     if isinstance(backbone, GraphBackbone):
-        return ("onnx",)
+        return ("onnx",) if backbone.int8 is None else ("onnx", "onnx-int8")
     if backbone.spec.name != "lite":
         return (EXACT, "onnx-int8")
     return (EXACT, "onnx", "openvino") if openvino_installed() else (EXACT, "onnx")
@@ -169,10 +169,12 @@ def _build_onnx_int8(backbone: "AnyBackbone", threads: int) -> Encoder:
     from enteron.inference.graph_cache import cached_graph, graph_key
     from enteron.inference.onnx_runtime import OnnxEncoder
 
+    if isinstance(backbone, GraphBackbone) and backbone.spec.name == "lite":
+        return backbone.int8_encoder(threads)
     if backbone.spec.name == "lite":
         raise EnteronError(
-            "runtime 'onnx-int8' quantises linear layers, and 'lite' is made of convolutions",
-            "use --runtime onnx, its fastest",
+            "runtime 'onnx-int8' of 'lite' needs pictures to be calibrated on",
+            "pack the model with `enteron pack --int8 DATA`, or use --runtime onnx",
         )
     backbone = _in_torch(backbone)
     backbone_hash = backbone.hash()
