@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import onnx
 import torch
 from numpy.typing import NDArray
 from onnx import TensorProto, helper
@@ -99,7 +98,6 @@ def form_graph(backbone: Backbone, form: Int8Options, images: ImageBatch, *, map
     if maps:
         output = helper.make_tensor_value_info(MAPS, TensorProto.FLOAT, None)
         model.graph.output.append(output)
-    onnx.checker.check_model(model)
     return model.SerializeToString()
 
 

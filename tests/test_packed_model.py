@@ -201,10 +201,14 @@ def test_int8_is_another_runtime_of_a_packed_folder(with_int8, packed):
 
 def test_int8_is_read_without_torch(with_int8, tmp_path):
     write_frames(tmp_path / "77", range(6), size=64)
-    code = "import enteron\nprint(enteron.read('77', out='out', runtime='onnx-int8').run.runtime)\n"
+    code = (
+        "from enteron.cli import app\n"
+        "app(['read', '77', '--out', 'out', '--runtime', 'onnx-int8'], standalone_mode=False)\n"
+    )
     done = run_blocked(code, tmp_path, ENTERON_MODEL=str(with_int8))
     assert done.returncode == 0, done.stderr
-    assert "onnx-int8" in done.stdout
+    run = json.loads((tmp_path / "out" / "run.json").read_text())
+    assert run["runtime"]["name"] == "onnx-int8"
 
 
 def test_a_folder_without_int8_says_how_to_get_it(packed, plain, tmp_path):
