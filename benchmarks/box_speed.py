@@ -2,10 +2,17 @@
 
 Both encode the same frames of a drawn study (336 pixels), in turns, without and with the mirror
 image; ratios are within this run. The box also computes local evidence from its feature map.
+
+`--against CHECKOUT` compares this checkout with another one instead, each in processes of its own,
+in turns: `onnx` of both, and `onnx-int8` of this one.
 """
 
 import argparse
+import json
+import os
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -26,7 +33,15 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--frames", type=int, default=400)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--against", type=Path, help="another checkout of enteron")
+    parser.add_argument("--child", nargs=2, metavar=("STUDY", "RUNTIME"), help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.child:
+        print(json.dumps(child(Path(options.child[0]), options.child[1])))
+        return
+    if options.against:
+        compare_checkouts(options.against, options.frames, options.rounds)
+        return
     lite = lite_backbone()
     box = open_model(default_model()).backbone
     encoders = {
@@ -58,6 +73,50 @@ def main() -> None:
                 f"| {source} | {views} | {statistics.median(theirs):.0f} "
                 f"| {statistics.median(ours):.0f} | {ratio:.2f} |"
             )
+
+
+def compare_checkouts(other: Path, frames: int, rounds: int) -> None:
+    here = Path(__file__).resolve().parents[1]
+    sources = {
+        "PNG": synthetic_study(frames).folder,
+        "video": synthetic_study(frames, video=True).folder,
+    }
+    ways = {"before, onnx": (other, "onnx"), "now, onnx": (here, "onnx")}
+    ways["now, onnx-int8"] = (here, "onnx-int8")
+    results: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    for _ in range(rounds):
+        for source, path in sources.items():
+            for way, (checkout, runtime) in ways.items():
+                # The child's own file runs with the other checkout's package.
+                done = subprocess.run(
+                    [sys.executable, __file__, "--child", str(path), runtime],
+                    env=os.environ | {"PYTHONPATH": f"{checkout.resolve() / 'src'}:{here}"},
+                    check=True, capture_output=True, text=True,
+                )  # fmt: skip
+                results.setdefault((source, way), []).append(json.loads(done.stdout))
+    print(f"{frames} frames of 336 pixels, median of {rounds} rounds, without the mirror image\n")
+    print("| from | | frames/s | ratio | CPU, ms a frame | ratio |")
+    print("|---|---|---:|---:|---:|---:|")
+    for source in sources:
+        base = results[source, "before, onnx"]
+        for way in ways:
+            own = results[source, way]
+            faster = statistics.median(b[0] / a[0] for a, b in zip(base, own, strict=True))
+            less = statistics.median(a[1] / b[1] for a, b in zip(base, own, strict=True))
+            rate, cpu = (statistics.median(pair[k] for pair in own) for k in (0, 1))
+            print(f"| {source} | {way} | {rate:.0f} | {faster:.2f} | {cpu:.2f} | {less:.2f} |")
+
+
+def child(path: Path, runtime: str) -> tuple[float, float]:
+    """Frames per second and milliseconds of processor time a frame, after a run to warm up."""
+    encoder = make_encoder(open_model(default_model()).backbone, runtime)
+    with tempfile.TemporaryDirectory() as folder:
+        store = Path(folder) / "features.npy"
+        embed(path, encoder, "none", store)
+        before = time.process_time()
+        rate = embed(path, encoder, "none", store)
+        with open_study(path) as study:
+            return rate, 1000 * (time.process_time() - before) / len(study)
 
 
 def embed(path: Path, encoder: Encoder, views: ViewSet, store: Path) -> float:

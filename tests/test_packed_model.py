@@ -36,7 +36,12 @@ from enteron.folders.reading import trained_on_sentence
 from enteron.inference.accelerator import uses_cuda
 from enteron.inference.graph_model import GraphBackbone, StoredGraph
 from enteron.inference.graph_weights import WEIGHTS_FILE
-from enteron.inference.runtimes import candidate_runtimes, default_runtime, make_encoder
+from enteron.inference.runtimes import (
+    candidate_runtimes,
+    default_runtime,
+    drift,
+    make_encoder,
+)
 from enteron.labels import LABELS
 from enteron.model import requirements
 from enteron.model.network import start_network
@@ -48,7 +53,7 @@ from enteron.training.run import training_sources
 from enteron.training.sampling import Samples, StudySamples
 from enteron.types import FrameLabels, Layout, TrainingSource
 from tests.conftest import ROOT
-from tests.making import write_frames
+from tests.making import label_rows, picture, write_frames, write_labels
 from tests.model.making import smooth_images
 
 SOURCES = (
@@ -163,6 +168,55 @@ def test_packing_again_changes_nothing_and_keeps_the_calibration(broken, tmp_pat
     assert load_calibration(again).fitted_for == fitted_for
     with pytest.raises(ModelError, match="'again' holds a model already; give a new folder"):
         pack_model(broken, again)
+
+
+# ---- int8
+
+
+@pytest.fixture(scope="module")
+def with_int8(plain, tmp_path_factory) -> Path:
+    root = tmp_path_factory.mktemp("galar")
+    write_frames(root / "Galar_Frames_1_to_10" / "1", range(1, 13), size=64)
+    write_labels(root / "Labels" / "1.csv", label_rows((12, ["small_intestine"])), first=1)
+    folder = plain.parent / "with-int8"
+    pack_model(plain, folder, int8=[root])
+    return folder
+
+
+def test_int8_is_another_runtime_of_a_packed_folder(with_int8, packed):
+    model, reference = open_model(with_int8).backbone, open_model(packed).backbone
+    assert read_record(with_int8).weights_hash == read_record(packed).weights_hash
+    assert sum(file.stat().st_size for file in with_int8.iterdir()) < 12e6
+    assert default_runtime(model) == "onnx"
+    assert candidate_runtimes(model) == ("onnx", "onnx-int8")
+    size_and_crop = model.spec.preprocessing.resize_and_crop
+    batch = np.stack([size_and_crop(picture(number)) for number in (2, 7, 11)])
+    exact = make_encoder(reference, "onnx").encode(batch)
+    encoder = make_encoder(model, "onnx-int8")
+    assert encoder.runtime == "onnx-int8"
+    measured = drift(encoder.encode(batch), exact)
+    assert measured.cosine > 0.99
+    assert 1e-4 < measured.of_spread < 0.3  # near, and not the same
+
+
+def test_int8_is_read_without_torch(with_int8, tmp_path):
+    write_frames(tmp_path / "77", range(6), size=64)
+    code = (
+        "from enteron.cli import app\n"
+        "app(['read', '77', '--out', 'out', '--runtime', 'onnx-int8'], standalone_mode=False)\n"
+    )
+    done = run_blocked(code, tmp_path, ENTERON_MODEL=str(with_int8))
+    assert done.returncode == 0, done.stderr
+    run = json.loads((tmp_path / "out" / "run.json").read_text())
+    assert run["runtime"]["name"] == "onnx-int8"
+
+
+def test_a_folder_without_int8_says_how_to_get_it(packed, plain, tmp_path):
+    with pytest.raises(ModelError, match="has no encoder in int8; use --runtime onnx, or pack"):
+        make_encoder(open_model(packed).backbone, "onnx-int8")
+    with pytest.raises(EnteronError):
+        pack_model(plain, tmp_path / "out", int8=[tmp_path / "nothing"])
+    assert not (tmp_path / "out").exists()
 
 
 # ---- without torch

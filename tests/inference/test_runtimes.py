@@ -203,8 +203,8 @@ def test_a_card_that_is_not_there_is_named(vit):
         make_encoder(vit, "cuda-fp16")
 
 
-def test_int8_of_convolutions_is_refused(lite):
-    with pytest.raises(EnteronError, match="'lite' is made of convolutions; use --runtime onnx"):
+def test_int8_of_convolutions_needs_pictures(lite):
+    with pytest.raises(EnteronError, match="needs pictures to be calibrated on; pack the model"):
         make_encoder(lite, "onnx-int8")
 
 

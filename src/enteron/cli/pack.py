@@ -14,6 +14,14 @@ def pack(
     name: Annotated[
         str | None, typer.Option(help="What pages and terminals call the model.")
     ] = None,
+    int8: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="Dataset on whose frames an encoder in int8 is calibrated, for `--runtime "
+            "onnx-int8`; can be given several times.",
+            readable=False,
+        ),
+    ] = None,
 ) -> None:
     """Pack a model: half the size, and read without torch.
 
@@ -26,7 +34,7 @@ def pack(
     from enteron.folders.model import CALIBRATION
     from enteron.folders.packing import pack_model
 
-    packed = pack_model(model, out, name=name)
+    packed = pack_model(model, out, name=name, int8=int8 or ())
     typer.echo(f"{plain(str(out))}: {packed.size / 1e6:.1f} MB, read without torch.")
     if packed.calibrated:
         typer.echo(f"Its {CALIBRATION} is that of {plain(model.name)}: no weight was rounded.")

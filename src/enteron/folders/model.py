@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
@@ -81,7 +81,8 @@ _CALIBRATE_AGAIN = "run `enteron calibrate` again on this model"
 # ---- model.json and the weights
 
 
-GraphName = Literal["encoder.onnx", "head.onnx"]
+GraphName = Literal["encoder.onnx", "head.onnx", "encoder-int8.onnx"]
+_NEEDED_GRAPHS: frozenset[GraphName] = frozenset({"encoder.onnx", "head.onnx"})
 
 
 class ModelRecord(Options):
@@ -243,6 +244,7 @@ def open_model(folder: Path) -> LoadedModel:
     from enteron.inference.graph_model import (
         ENCODER_GRAPH,
         HEAD_GRAPH,
+        INT8_GRAPH,
         GraphBackbone,
         GraphHead,
         StoredGraph,
@@ -262,6 +264,7 @@ def open_model(folder: Path) -> LoadedModel:
         record.backbone_hash,
         graph(ENCODER_GRAPH),
         lambda: load_model(folder)[0].backbone,
+        graph(INT8_GRAPH) if INT8_GRAPH in record.graphs else None,
     )
     width = record.backbone.width
     head = GraphHead(record.options, width, graph(HEAD_GRAPH), usable_threads(None))
@@ -327,7 +330,7 @@ def read_record(folder: Path) -> ModelRecord:
                 f"'{RECORD}' contradicts itself: {field} is both {one!r} and {other!r}",
                 _TRAIN_AGAIN,
             )
-    if record.graphs is not None and set(record.graphs) != set(get_args(GraphName)):
+    if record.graphs is not None and not set(record.graphs) >= _NEEDED_GRAPHS:
         raise ModelError(f"'{RECORD}' names one graph of two", _TRAIN_AGAIN)
     size = record.backbone.preprocessing.size
     if record.backbone.name != "lite" and size != VIT_SIZE:

@@ -23,7 +23,8 @@ ENCODER_GRAPH = "encoder.onnx"
 """Images (1, 3, size, size), uint8, to features (1, width)."""
 HEAD_GRAPH = "head.onnx"
 """Features (m, width) and rows (n, frames), int64, to logits (n, 17): `Network.classify_study`."""
-GRAPHS = (ENCODER_GRAPH, HEAD_GRAPH)
+INT8_GRAPH = "encoder-int8.onnx"
+"""The encoder with its convolutions in int8; a folder may have none."""
 
 HEAD_FEATURES, HEAD_ROWS, HEAD_LOGITS = "features", "rows", "logits"
 
@@ -65,6 +66,8 @@ class GraphBackbone:
     graph: StoredGraph
     load: "Callable[[], Backbone]"
     """The same in torch, for the runtimes that need it."""
+    int8: StoredGraph | None = None
+    """The encoder in int8, if the folder has it."""
 
     def hash(self) -> str:
         """Of the weights, as `Backbone.hash`."""
@@ -72,17 +75,29 @@ class GraphBackbone:
 
     def encoder(self, threads: int) -> "OnnxEncoder":
         """The encoder that runs the stored graph."""
+        return self._encoder(self.graph, "onnx", threads)
+
+    def int8_encoder(self, threads: int) -> "OnnxEncoder":
+        """The encoder that runs the stored graph in int8."""
+        if self.int8 is None:
+            raise ModelError(
+                "the model folder has no encoder in int8",
+                "use --runtime onnx, or pack the model again with `enteron pack --int8 DATA`",
+            )
+        return self._encoder(self.int8, "onnx-int8", threads)
+
+    def _encoder(self, graph: StoredGraph, runtime: str, threads: int) -> "OnnxEncoder":
         from enteron.inference.onnx_runtime import GRAPH_INPUT, GRAPH_OUTPUT, OnnxEncoder
 
         size = self.spec.preprocessing.size
-        session = self.graph.session()
+        session = graph.session()
         _require_shapes(
-            self.graph.name,
+            graph.name,
             session,
             {GRAPH_INPUT: (1, 3, size, size)},
             {GRAPH_OUTPUT: (1, self.spec.width)},
         )
-        return OnnxEncoder(session, "onnx", self.backbone_hash, self.spec.preprocessing, threads)
+        return OnnxEncoder(session, runtime, self.backbone_hash, self.spec.preprocessing, threads)
 
 
 class GraphHead:

@@ -14,10 +14,12 @@ import torch
 from onnx import TensorProto, helper
 from torch import nn
 
+from enteron.inference.encoder import ImageBatch
 from enteron.inference.graph_model import HEAD_FEATURES, HEAD_LOGITS, HEAD_ROWS
 from enteron.inference.graph_weights import ONNX_TYPES, WEIGHTS_FILE
-from enteron.inference.onnx_graph import OPSET, NormalisingBackbone
+from enteron.inference.onnx_graph import OPSET, NormalisingBackbone, export_graph
 from enteron.inference.onnx_runtime import GRAPH_INPUT, GRAPH_OUTPUT
+from enteron.inference.static_int8 import int8_graph
 from enteron.model.network import Network
 from enteron.model.tensor_table import TensorEntry
 
@@ -46,6 +48,14 @@ def packed_encoder(network: Network, table: Mapping[str, TensorEntry]) -> bytes:
         GRAPH_OUTPUT,
         None,
     )
+    return _without_weights(model, table, prefix="")
+
+
+def packed_int8(network: Network, table: Mapping[str, TensorEntry], images: ImageBatch) -> bytes:
+    """The encoder's graph with its convolutions in int8, calibrated on images."""
+    tensors = network.backbone.state_dict(prefix="backbone.")
+    weights = {name: tensor.numpy() for name, tensor in tensors.items() if tensor.ndim == 4}
+    model = int8_graph(export_graph(network.backbone), weights, images)
     return _without_weights(model, table, prefix="")
 
 

@@ -86,7 +86,7 @@ def candidate_runtimes(
     if uses_cuda(accelerator):
         return (EXACT, CUDA, "cuda-fp16", "cuda-bf16")
     if isinstance(backbone, GraphBackbone):
-        return ("onnx",)
+        return ("onnx",) if backbone.int8 is None else ("onnx", "onnx-int8")
     if backbone.spec.name != "lite":
         return (EXACT, "onnx-int8")
     return (EXACT, "onnx", "openvino") if openvino_installed() else (EXACT, "onnx")
@@ -169,10 +169,12 @@ def _build_onnx_int8(backbone: "AnyBackbone", threads: int) -> Encoder:
     from enteron.inference.graph_cache import cached_graph, graph_key
     from enteron.inference.onnx_runtime import OnnxEncoder
 
+    if isinstance(backbone, GraphBackbone) and backbone.spec.name == "lite":
+        return backbone.int8_encoder(threads)
     if backbone.spec.name == "lite":
         raise EnteronError(
-            "runtime 'onnx-int8' quantises linear layers, and 'lite' is made of convolutions",
-            "use --runtime onnx, its fastest",
+            "runtime 'onnx-int8' of 'lite' needs pictures to be calibrated on",
+            "pack the model with `enteron pack --int8 DATA`, or use --runtime onnx",
         )
     backbone = _in_torch(backbone)
     backbone_hash = backbone.hash()
@@ -200,6 +202,44 @@ def _int8_graph(backbone: "Backbone", backbone_hash: str, threads: int) -> bytes
     quantised = OnnxEncoder(graph, "onnx-int8", backbone_hash, preprocessing, threads)
     difference = _build_torch(backbone, threads).encode(images) - quantised.encode(images)
     return shifted_graph(graph, difference.mean(axis=0))
+
+
+def _build_tome(runtime: str) -> "Callable[[AnyBackbone, int], Encoder]":
+    def build(backbone: "AnyBackbone", threads: int) -> Encoder:
+        backbone = _in_torch(backbone)  # first: without torch it says so
+        from enteron.inference.graph_cache import cached_graph, graph_key
+        from enteron.inference.onnx_graph import export_graph
+        from enteron.inference.onnx_runtime import OnnxEncoder
+        from enteron.inference.torch_runtime import TorchEncoder
+        from enteron.model.token_merging import MERGED, merging_backbone
+
+        merging = merging_backbone(backbone)
+        backbone_hash = backbone.hash()
+        in_torch = TorchEncoder(merging, threads)
+        in_torch.runtime, in_torch.backbone_hash = "torch-tome", backbone_hash
+        _require_little_drift(in_torch, _build_torch(backbone, threads))
+        if runtime == "torch-tome":
+            return in_torch
+        graph = cached_graph(
+            graph_key(backbone.spec, backbone_hash, f"fp32-tome-{MERGED}"),
+            lambda: export_graph(merging),
+            lambda graph: _is_faithful(graph, merging, _FP32_DRIFT),
+        )
+        return OnnxEncoder(graph, runtime, backbone_hash, backbone.spec.preprocessing, threads)
+
+    return build
+
+
+def _require_little_drift(encoder: Encoder, exact: Encoder) -> None:
+    """Refuse merged tokens that move embeddings of the trial images beyond the limits of `auto`."""
+    images = trial_images(encoder.preprocessing, _TRIAL_IMAGES)
+    measured = drift(encoder.encode(images), exact.encode(images))
+    if not _within(measured, TOKEN_LIMITS, TOKEN_LIMITS.of_spread):
+        raise ModelError(
+            f"merging tokens moves this model's embeddings too far (worst cosine "
+            f"{measured.cosine:.3f}, {measured.of_spread:.2f} of their spread)",
+            "use --runtime onnx-int8, or exact",
+        )
 
 
 def _build_openvino(backbone: "AnyBackbone", threads: int) -> Encoder:
@@ -265,6 +305,8 @@ _BUILDERS: "dict[str, Callable[[AnyBackbone, int], Encoder]]" = {
     "torch-int8": _build_torch_int8,
     "onnx": _build_onnx,
     "onnx-int8": _build_onnx_int8,
+    "torch-tome": _build_tome("torch-tome"),
+    "onnx-tome": _build_tome("onnx-tome"),
     "openvino": _build_openvino,
     CUDA: _build_cuda(CUDA),
     "cuda-fp16": _build_cuda("cuda-fp16"),
@@ -348,6 +390,10 @@ class Limits(Options):
 
     too_slow: float = 2.0
     """A runtime this many times as slow as the fastest in the first round is not timed again."""
+
+
+TOKEN_LIMITS = Limits()
+"""What merged tokens must keep to, also where their runtime is named."""
 
 
 @dataclass(frozen=True)

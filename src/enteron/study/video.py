@@ -181,7 +181,9 @@ class _Cursor:
         if picture is None or picture.number > number or picture.frame is None:
             return Frame(number, video._time(row), None, problem)
         with timed("decode"):
-            rgb = self._reformatter.reformat(picture.frame, format="rgb24")
+            # One thread: by default every core gets a strip of the picture, and all wait for the
+            # last.
+            rgb = self._reformatter.reformat(picture.frame, format="rgb24", threads=1)
             image = np.asarray(rgb.to_ndarray(), dtype=np.uint8)
         return Frame(number, video._time(row), image)
 
