@@ -69,7 +69,9 @@ def test_refined_scores_are_weighted_sums_of_log_odds(count: int):
     means = literal_means(odds, scores.axis.frames.astype(float), SCALES)
     expected = odds.astype(np.float64)
     expected[:, :5] += 0.5 * odds[:, :5] + means[:, 1, :5] + 2 * means[:, 2, :5]
+    expected[:, :5] /= 1 + 0.5 + 1 + 2
     expected[:, 8:] += means[:, 0, 8:] + 0.25 * means[:, 1, 8:]
+    expected[:, 8:] /= 1 + 1 + 0.25
     np.testing.assert_allclose(CONTEXT.refined(scores), 1 / (1 + np.exp(-expected)), atol=1e-5)
 
 
@@ -124,6 +126,17 @@ def test_regions_see_beyond_twenty_thousand_frames():
     other[1] = 0.9
     moved = [context.refined(scores_of(v, np.array([0, 20_000])))[0, 0] for v in (values, other)]
     assert moved[1] - moved[0] > 0.01
+
+
+def test_large_weights_do_not_push_scores_to_their_limits():
+    """A sum would: log-odds of -4 would become -40, and all frames would score the same 0."""
+    heavy = Context(regions=(20.0,) * 7, landmarks=(20.0,) * 7, findings=(20.0,) * 7)
+    values = np.full((50, len(LABELS)), 0.02)
+    values[20:30] = 0.03
+    refined = heavy.refined(scores_of(values))
+    assert refined.min() >= 0.02 - 1e-6
+    assert refined.max() <= 0.03 + 1e-6
+    assert (np.diff(refined[:, 0])[:20] > 0).all()  # nearer to the ten frames, and all distinct
 
 
 def test_scores_of_0_and_1_stay_finite():

@@ -42,7 +42,9 @@ _BLOCK = 4096  # rows whose means are computed at a time: flat memory, the same 
 
 
 class Context(Options):
-    """Refined log-odds = log-odds + weights[0] * log-odds + sum of weights[k] * mean[k]."""
+    """Refined log-odds: the mean of the frame's, with a weight of 1 + weights[0], and of the means
+    around it, with weights[k]. A mean and not a sum, so that what was far from 0 and 1 stays so.
+    """
 
     scales: tuple[float, ...] = Field(default=SCALES, min_length=1, max_length=32)
     """Of the means, in original frames, ascending."""
@@ -98,12 +100,13 @@ class Context(Options):
         """
         odds = log_odds(probabilities)
         weights = self.table
+        total = 1 + weights.sum(axis=1)
         refined = np.empty_like(odds)
         means = TimeMeans(odds, where, self.scales, block)
         for index in range(len(means)):
             rows = slice(index * block, (index + 1) * block)
             around = (means.means(index) * weights[:, 1:].T).sum(axis=1)
-            refined[rows] = odds[rows] * (1 + weights[:, 0]) + around
+            refined[rows] = (odds[rows] * (1 + weights[:, 0]) + around) / total
         return expit(refined).astype(np.float32)
 
 

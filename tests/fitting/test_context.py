@@ -11,7 +11,12 @@ from scipy.optimize import approx_fprime
 from enteron.context import GROUPS
 from enteron.fitting import context as fitting
 from enteron.fitting.context import ContextFit, choose_context, fit_weights
-from enteron.fitting.decoder import FitOptions, fit_decoder
+from enteron.fitting.decoder import (
+    FitOptions,
+    compare_context,
+    context_pays,
+    fit_decoder,
+)
 from enteron.fitting.frames import LabelledStudy, with_context
 from enteron.labels import COLUMN, FINDINGS, LABELS, REGIONS
 from enteron.priors import load_priors
@@ -36,6 +41,7 @@ def drawn_study(seed: int, noise: float = 2.0, burst: int = 60) -> LabelledStudy
     return LabelledStudy(Scores(f"s{seed}", axis, (1 / (1 + np.exp(-odds))).astype("f")), truth)
 
 
+EVERYTHING = ContextFit(groups=tuple(GROUPS))
 STUDIES = [drawn_study(seed) for seed in range(6)]
 
 
@@ -45,7 +51,7 @@ def region_accuracy(study: LabelledStudy) -> float:
 
 
 def test_noisy_scores_gain_on_a_study_that_was_left_out():
-    fitted = choose_context(STUDIES)
+    fitted = choose_context(STUDIES, EVERYTHING)
     assert fitted.context is not None
     assert fitted.gains["regions"].with_context > fitted.gains["regions"].without + 0.1
     assert fitted.gains["findings"].with_context > fitted.gains["findings"].without + 0.1
@@ -61,7 +67,7 @@ def test_scores_that_are_right_are_left_alone():
         )
         for study in STUDIES
     ]
-    fitted = choose_context(perfect)
+    fitted = choose_context(perfect, EVERYTHING)
     assert fitted.context is None
     assert fitted.gains["findings"].without == 1.0
 
@@ -70,7 +76,7 @@ def test_a_group_that_nobody_knows_has_no_weights():
     known = np.zeros((ROWS, len(LABELS)), np.bool_)
     known[:, [COLUMN[finding] for finding in FINDINGS]] = True
     partial = [LabelledStudy(s.scores, s.truth & known, known) for s in STUDIES]
-    fitted = choose_context(partial)
+    fitted = choose_context(partial, EVERYTHING)
     assert set(fitted.gains) == {"findings"}
     assert fitted.context is not None
     assert not any(fitted.context.regions)
@@ -113,11 +119,11 @@ def test_the_gradients_are_those_of_the_losses(group: str, monkeypatch: pytest.M
 
 
 def test_the_calibration_carries_it_and_the_papers_does_not():
-    fitted = fit_decoder(STUDIES, load_priors())
+    fitted = fit_decoder(STUDIES, load_priors(), FitOptions(context=True))
     assert fitted.uses_context
     assert fitted.paper.context is None
-    assert set(fitted.context_gains) >= {"regions", "findings"}
-    plain = fit_decoder(STUDIES, load_priors(), FitOptions(context=False))
+    assert set(fitted.context_gains) == {"findings"}
+    plain = fit_decoder(STUDIES, load_priors())
     assert not plain.uses_context
     assert plain.context_gains == {}
 
@@ -128,3 +134,19 @@ def test_rows_beyond_the_limit_keep_their_weight(monkeypatch: pytest.MonkeyPatch
     rows, weights = fitting._chosen_rows(present, np.random.default_rng(0))
     assert rows.size == 100
     assert weights.sum() == pytest.approx(ROWS)
+
+
+def test_context_is_used_only_if_events_of_left_out_studies_gain():
+    comparison = compare_context(STUDIES, load_priors(), FitOptions())
+    assert comparison is not None
+    assert set(comparison) == {"without", "with"}
+    better = {name: value + 0.1 for name, value in comparison["without"].items()}
+    worse = dict(better, **{"F1 of findings": comparison["without"]["F1 of findings"] - 0.01})
+    assert context_pays({"without": comparison["without"], "with": better})
+    assert not context_pays({"without": comparison["without"], "with": worse})
+    assert not context_pays({"without": better, "with": better})
+    assert not context_pays(None)
+
+
+def test_events_are_not_compared_on_few_studies():
+    assert compare_context(STUDIES[:3], load_priors(), FitOptions()) is None

@@ -5,11 +5,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from enteron.cli.parameters import AcceleratorOption, NoContextOption, RuntimeOption
+from enteron.cli.parameters import AcceleratorOption, RuntimeOption
 
 if TYPE_CHECKING:
     from enteron.calibration import Calibration
     from enteron.fitting.calibrate import CalibrationReport
+    from enteron.fitting.decoder import ContextComparison
 
 
 _EVENTS_UNFITTED = (
@@ -71,7 +72,13 @@ def calibrate(
             readable=False,
         ),
     ] = None,
-    no_context: NoContextOption = False,
+    context: Annotated[
+        bool,
+        typer.Option(
+            "--context",
+            help="Refine scores by those around them in time, if events of left-out studies gain.",
+        ),
+    ] = False,
     readings: Annotated[
         list[Path] | None,
         typer.Option(
@@ -113,7 +120,7 @@ def calibrate(
         features=features,
         priors=None if priors is None else load_priors(priors),
         include_training=include_training_studies,
-        use_context=not no_context,
+        use_context=context,
         accelerator=accelerator,
         runtime=runtime,
         measure=measure or (),
@@ -189,7 +196,8 @@ def _show(report: "CalibrationReport", model: str) -> None:
             f"[yellow]Note:[/yellow] {calibration.training_studies} of these studies trained the "
             "model, so that confidences will be too high; every reading will say so."
         )
-    show_context(calibration)
+    if report.context is not None:
+        show_context(report.context, used=calibration.uses_context)
     show_reliability(calibration)
     show_promise(calibration)
     _show_measured(calibration)
@@ -210,17 +218,19 @@ def _show(report: "CalibrationReport", model: str) -> None:
     out.print(f"calibration.json is in {markup(model)}.")
 
 
-def show_context(calibration: "Calibration") -> None:
-    """What the scores around a frame are worth on left-out studies, and where they are used."""
+def show_context(comparison: "ContextComparison", *, used: bool) -> None:
+    """What the scores around a frame are worth for events, and whether they are used."""
     from enteron.cli.console import console
 
-    for group, gain in calibration.context_gains.items():
-        measure = "frames in the right region" if group == "regions" else "mean AP"
-        used = "used" if gain.is_gain else "not used"
-        console().print(
-            f"Context of {group}: {measure} {gain.without:.3f} without, {gain.with_context:.3f} "
-            f"with it, on studies that it was not fitted on: {used}."
-        )
+    figures = "; ".join(
+        f"{name} {value:.3f} without, {comparison['with'][name]:.3f} with"
+        for name, value in comparison["without"].items()
+    )
+    console().print(
+        f"Scores refined by those around them in time, events of left-out studies: {figures}: "
+        + ("used." if used else "not used, since it does not beat the plain decoder."),
+        highlight=False,
+    )
 
 
 def show_reliability(calibration: "Calibration") -> None:

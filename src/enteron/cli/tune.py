@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from enteron.cli.calibrate import show_promise, show_reliability
+from enteron.cli.calibrate import show_context, show_promise, show_reliability
 from enteron.cli.parameters import NoContextOption
 from enteron.types import Annotation, Unit, study_id_hash
 
@@ -64,10 +64,17 @@ def tune(
     from enteron.datasets.submission import read_truth
     from enteron.files import json_text, make_folder
     from enteron.fitting.calibrate import save_fitted
-    from enteron.fitting.decoder import FitOptions, Fold, cross_validate, fit_decoder
+    from enteron.fitting.decoder import (
+        FitOptions,
+        Fold,
+        compared_figures,
+        context_pays,
+        cross_validate,
+        fit_decoder,
+    )
     from enteron.fitting.guarantee import fit_lists, require_enough
     from enteron.folders.model import CALIBRATION
-    from enteron.metrics.evaluation import evaluate, summarise
+    from enteron.metrics.evaluation import Evaluation, evaluate, summarise
     from enteron.priors import priors_hash
 
     if out is not None:
@@ -78,7 +85,7 @@ def tune(
         require_enough(1 - lesion_recall, len(studies))
     progress = RichProgress()
 
-    def validated(context: bool) -> tuple[list[Fold], dict[str, dict[str, Any]]]:
+    def validated(context: bool) -> tuple[list[Fold], dict[str, Evaluation]]:
         results: list[Fold] = []
         title = "Cross-validating" + (" with context" if context else "")
         with progress.task(title, folds, "folds") as advance:
@@ -86,22 +93,26 @@ def tune(
             for fold in cross_validate(studies, chosen_priors, folds, fit):
                 results.append(fold)
                 advance(1)
-        figures: dict[str, dict[str, Any]] = {}
-        for preset in results[0].predictions:
-            predictions = [p for fold in results for p in fold.predictions[preset]]
-            figures[preset] = summarise(evaluate(truths, predictions))
-        return results, figures
+        evaluations = {
+            preset: evaluate(truths, [p for fold in results for p in fold.predictions[preset]])
+            for preset in results[0].predictions
+        }
+        return results, evaluations
 
-    fold_results, figures = validated(context=False)
+    fold_results, evaluations = validated(context=False)
     use_context, comparison = False, None
     if not no_context:
         with_context, refined = validated(context=True)
-        comparison = _compared(figures, refined)
-        use_context = any(fold.calibration.uses_context for fold in with_context) and _pays(
+        comparison = {
+            "without": compared_figures(evaluations["transit"]),
+            "with": compared_figures(refined["transit"]),
+        }
+        use_context = any(fold.calibration.uses_context for fold in with_context) and context_pays(
             comparison
         )
         if use_context:
-            fold_results, figures = with_context, refined
+            fold_results, evaluations = with_context, refined
+    figures = {preset: summarise(evaluation) for preset, evaluation in evaluations.items()}
     options = FitOptions(budget=budget, context=use_context)
     kappas = [k for fold in fold_results if (k := fold.calibration.kappa) is not None]
     if as_json:
@@ -112,7 +123,7 @@ def tune(
     else:
         _show(figures, kappas, len(studies), folds)
         if comparison is not None:
-            _show_context(comparison, use_context)
+            show_context(comparison, used=use_context)
     if out is not None:
         make_folder(out)
         fitted_for = FittedFor(
@@ -136,39 +147,6 @@ def tune(
 
 
 _PLAIN = {"context": False}
-_JUDGED_BY = "transit"  # the preset whose events tell whether context pays
-
-
-def _compared(
-    without: dict[str, dict[str, Any]], with_context: dict[str, dict[str, Any]]
-) -> dict[str, dict[str, float]]:
-    """Official score and present labels (merged) in cross-validation, without context and with."""
-    return {
-        name: {
-            "official": figures[_JUDGED_BY]["map"]["0.5"],
-            "present merged": figures[_JUDGED_BY]["present_merged"]["0.5"],
-        }
-        for name, figures in (("without", without), ("with", with_context))
-    }
-
-
-def _pays(comparison: dict[str, dict[str, float]]) -> bool:
-    """Whether context is worse in neither figure and better in one."""
-    gains = [comparison["with"][figure] - value for figure, value in comparison["without"].items()]
-    return min(gains) >= 0 and max(gains) > 0
-
-
-def _show_context(comparison: dict[str, dict[str, float]], used: bool) -> None:
-    from enteron.cli.console import console
-
-    without, with_context = comparison["without"], comparison["with"]
-    console().print(
-        f"Scores refined by those around them in time, `{_JUDGED_BY}`: official "
-        f"{without['official']:.3f} without, {with_context['official']:.3f} with; present labels "
-        f"(merged) {without['present merged']:.3f}, {with_context['present merged']:.3f}: "
-        + ("used." if used else "not used, since it does not beat the plain decoder."),
-        highlight=False,
-    )
 
 
 def _require_no_model(folder: Path) -> None:

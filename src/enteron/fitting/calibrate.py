@@ -15,7 +15,13 @@ from enteron.datasets.dataset import Dataset, DatasetStudy
 from enteron.datasets.layouts import open_dataset, open_sources
 from enteron.datasets.splits import PARTS
 from enteron.errors import LabelError, quantity
-from enteron.fitting.decoder import FitOptions, fit_decoder
+from enteron.fitting.decoder import (
+    ContextComparison,
+    FitOptions,
+    compare_context,
+    context_pays,
+    fit_decoder,
+)
 from enteron.fitting.frames import LabelledStudy, complete_studies
 from enteron.fitting.guarantee import fit_lists, require_enough
 from enteron.fitting.measuring import (
@@ -61,6 +67,7 @@ class CalibrationReport:
     unknown: dict[str, int]  # frames that say nothing about each label
     event_studies: int  # studies of which all labels are known: rules of events are fitted on them
     scaling_note: str | None  # a sentence where studies have fewer rows than real ones
+    context: ContextComparison | None = None  # of events, where context was asked for
 
 
 @locks_folder
@@ -74,7 +81,7 @@ def calibrate_model(
     features: Path | None = None,
     priors: Priors | None = None,
     include_training: bool = False,
-    use_context: bool = True,
+    use_context: bool = False,
     accelerator: Accelerator = "auto",
     runtime: str | None = None,
     measure: Sequence[Path] = (),
@@ -89,7 +96,7 @@ def calibrate_model(
     local evidence alone, they are calibrated on training studies too, as models scored these that
     had not seen them (`enteron.folders.left_out`). `measure`: data roots that take part in no fit;
     findings are measured on them. `use_context`: scores are refined by those around them in time,
-    where left-out studies gain by it; the calibration without it is stored beside.
+    if events of left-out studies gain by it; the calibration without it is stored beside.
     """
     record = read_record(model)
     roots = (data,) if isinstance(data, Path) else tuple(data)
@@ -143,7 +150,10 @@ def calibrate_model(
         )
         return fitted.model_copy(update=facts)
 
-    calibration = fit(use_context)
+    comparison: ContextComparison | None = None
+    if use_context:
+        comparison = compare_context(studies, priors, FitOptions(budget=budget))
+    calibration = fit(context_pays(comparison))
     measured: dict[str, Measured] | None = None
     if left_out or measure:
         titles = ", ".join(dict.fromkeys(datasets[key].title for key in left_out_entries))
@@ -169,6 +179,7 @@ def calibrate_model(
         dict(zip(LABELS, unknown.tolist(), strict=True)),
         len(complete_studies(studies)),
         _scaling_note(studies),
+        comparison,
     )
 
 

@@ -46,6 +46,9 @@ _MOST_ROWS = 2000  # per study of those with landmarks or findings, and as many 
 class ContextFit(Options):
     """How a context is fitted."""
 
+    groups: tuple[str, ...] = ("findings",)
+    """Labels that may be refined. Frames of regions gain most, but their events lose: the decoder
+    sums the evidence of frames itself, and means blur the borders (`enteron bench decoders`)."""
     scales: tuple[float, ...] = SCALES
     shrinkage: float = 1e-3
     """Weight of the squared weights."""
@@ -81,7 +84,7 @@ def choose_context(
     options = ContextFit() if options is None else options
     gains: dict[str, ContextGain] = {}
     weights: dict[str, tuple[float, ...]] = {}
-    for group in GROUPS:
+    for group in options.groups:
         knowing = _knowing(group, studies)
         if len(knowing) < LEAST_STUDIES:
             continue

@@ -24,7 +24,7 @@ from enteron.decoding.options import DEFAULT_KAPPA, TRANSIT
 from enteron.decoding.pipeline import Decoder, decode
 from enteron.decoding.regions import best_borders, log_durations, make_problem
 from enteron.errors import LabelError
-from enteron.fitting.context import FittedContext, choose_context
+from enteron.fitting.context import LEAST_STUDIES, FittedContext, choose_context
 from enteron.fitting.event_confidence import choose_calibrator, reliability
 from enteron.fitting.events import (
     THRESHOLDS,
@@ -40,10 +40,12 @@ from enteron.fitting.events import (
 from enteron.fitting.frames import (
     LabelledStudy,
     absent_weights,
+    complete_studies,
     fit_calibration,
     real_outrank_drawn,
 )
 from enteron.labels import COLUMN, FINDINGS, LABELS, REGIONS
+from enteron.metrics.evaluation import Evaluation, evaluate
 from enteron.metrics.official import flatten, temporal_scores
 from enteron.options import Options
 from enteron.priors import Priors
@@ -72,8 +74,9 @@ class FitOptions(Options):
     lows: tuple[float, ...] = (0.5, 0.7, 0.9)
     windows: tuple[int, ...] = (25, 101)  # rows of smoothing tried for `clinical`, beside the usual
     folds: int = 3  # for what must be estimated on studies outside the fit
-    context: bool = True
-    """Whether scores may be refined by those around them, where left-out studies gain by it."""
+    context: bool = False
+    """Whether scores are refined by those around them in time, for labels of which frames of
+    left-out studies gain by it. Frames may gain and events lose: see `compare_context`."""
 
 
 def fit_decoder(
@@ -457,6 +460,62 @@ def cross_validate(
             for name, preset in PRESETS.items()
         }
         yield Fold(_names(held_out), _names(fitted_on), calibration, predictions)
+
+
+ContextComparison = dict[str, dict[str, float]]
+"""By `without` and `with`: figures of events in cross-validation."""
+
+
+def compare_context(
+    studies: Sequence[LabelledStudy], priors: Priors, options: FitOptions
+) -> ContextComparison | None:
+    """Events of studies that were left out, by `transit`, without context and with it.
+
+    None where too few studies know all their labels, or no fold has a context.
+    """
+    complete = complete_studies(studies)
+    if len(complete) < LEAST_STUDIES:
+        return None
+    folds = min(options.folds, len(complete))
+    truths = [_truth(study) for fold in range(folds) for study in complete[fold::folds]]
+    comparison: ContextComparison = {}
+    for name, context in (("without", False), ("with", True)):
+        predictions: list[Annotation] = []
+        uses = False
+        for fold in range(folds):
+            others = [study for index, study in enumerate(complete) if index % folds != fold]
+            fitted = fit_decoder(others, priors, options.model_copy(update={"context": context}))
+            uses |= fitted.uses_context
+            predictions += [_predict(s, TRANSIT, priors, fitted) for s in complete[fold::folds]]
+        if context and not uses:
+            return None
+        comparison[name] = compared_figures(evaluate(truths, predictions))
+    return comparison
+
+
+_OFFICIAL, _FINDINGS = "official mAP", "F1 of findings"
+
+
+def compared_figures(evaluation: Evaluation) -> dict[str, float]:
+    """The figures by which context is judged: the official score, and F1 of findings' events."""
+    findings = evaluation.findings
+    recall, precision = findings.recall or 0.0, findings.precision or 0.0
+    f1 = 2 * recall * precision / (recall + precision) if recall + precision else 0.0
+    return {_OFFICIAL: evaluation.map[0.5], _FINDINGS: f1}
+
+
+def context_pays(comparison: ContextComparison | None) -> bool:
+    """Whether context is worse in neither figure and better in one."""
+    if comparison is None:
+        return False
+    gains = [comparison["with"][name] - value for name, value in comparison["without"].items()]
+    return min(gains) >= 0 and max(gains) > 0
+
+
+def _truth(study: LabelledStudy) -> Annotation:
+    axis = study.scores.axis
+    table = LabelTable(study.scores.study, axis, np.arange(len(axis)), study.truth)
+    return truth_events(table, study.scores.unit)
 
 
 def _predict(
