@@ -183,6 +183,9 @@ def differences_table(rows: dict[str, Row]) -> Table:
         ("challenge", "empty file"),
         ("challenge", "paper"),
         ("paper, back-dated", "paper"),
+        ("transit, context", "transit"),
+        ("challenge, context", "challenge"),
+        ("clinical, context", "clinical"),
     ):
         pairs = list(zip(rows[better].evaluations, rows[other].evaluations, strict=True))
         result.add_row(

@@ -68,7 +68,10 @@ class UnseenScores:
 
     def resampled(self, studies: NDArray[np.int64]) -> dict[str, float]:
         """`metrics` of a resample of the studies, by counting how often each was drawn."""
-        drawn = np.bincount(studies, minlength=len(self.truth)).astype(np.float64)
+        return self.weighted(np.bincount(studies, minlength=len(self.truth)).astype(np.float64))
+
+    def weighted(self, drawn: NDArray[np.float64]) -> dict[str, float]:
+        """`metrics` where each study counts as often as `drawn` (studies,) says."""
         return self._ranked.metrics(np.repeat(drawn, [len(study) for study in self.truth]))
 
     def intervals(self) -> dict[str, tuple[float, float]]:

@@ -41,6 +41,9 @@ RATES = base_rates(PACKAGED)  # of the training data of the simulated classifier
 PAPER, TRANSIT = PRESETS["paper"], PRESETS["transit"]
 BACKDATED = PAPER.model_copy(update={"state_machine": StateMachineOptions(backdate=True)})
 
+CONTEXT = ", context"
+"""Rows with scores refined by those around them in time."""
+
 Predict = Callable[[LabelledStudy, Calibration], list[DecodedEvent]]
 
 
@@ -110,6 +113,9 @@ def all_rows() -> list[Row]:
         Row("transit"),
         Row("challenge", options=PRESETS["challenge"]),
         Row("clinical"),
+        Row("transit, context"),
+        Row("challenge, context", options=PRESETS["challenge"]),
+        Row("clinical, context"),
         Row("oracle: truth through paper", oracle=True),
         Row("oracle: truth through transit", oracle=True),
         Row("oracle: that, cut", options=PRESETS["challenge"], oracle=True),
@@ -133,8 +139,13 @@ def run_seed(
     # The budget of `clinical` is what the paper's decoder spends on the studies of the fit.
     calibration = fit_calibration(fitting)
     spent = cost_per_study(fitting, calibration, priors)
-    calibration = fit_decoder(fitting, priors, FitOptions(budget=max(spent, 0.01)))
+    calibration, with_context = (
+        fit_decoder(fitting, priors, FitOptions(budget=max(spent, 0.01), context=context))
+        for context in (False, True)
+    )
     log(f"  kappa {calibration.kappa}, low {calibration.low}, budget {spent:.2f} a study")
+    gains = {g: (gain.without, gain.with_context) for g, gain in with_context.context_gains.items()}
+    log(f"  context on left-out studies of the fit: {gains}")
     decoded: dict[str, list[list[DecodedEvent]]] = {}
     for name, row in rows.items():
         if row.oracle and seed:
@@ -142,7 +153,8 @@ def run_seed(
         base = name.removesuffix(", anatomy only")
         if base not in decoded:
             predict = predictor(base, priors)
-            decoded[base] = [predict(study, calibration) for study in evaluated]
+            fitted = with_context if base.endswith(CONTEXT) else calibration
+            decoded[base] = [predict(study, fitted) for study in evaluated]
         events = [[e for e in study if e.label in row.only] for study in decoded[base]]
         row.events.append(events)
         row.evaluations.append(evaluate_events(truths, events, row.options))

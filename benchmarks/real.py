@@ -19,14 +19,18 @@ from unittest.mock import patch
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 
 from benchmarks._real_trunk import large_input, tuned_stages
+from enteron.context import log_odds
 from enteron.datasets.dataset import DatasetStudy
 from enteron.datasets.layouts import open_dataset
 from enteron.datasets.splits import Split, save_split
 from enteron.errors import StudyError
+from enteron.fitting.context import choose_context
+from enteron.fitting.frames import LabelledStudy
 from enteron.fitting.measuring import frame_auc
 from enteron.folders.model import load_model
 from enteron.inference.embed import EmbedOptions, embed_study
@@ -35,7 +39,7 @@ from enteron.inference.onnx_runtime import MapEncoder
 from enteron.inference.pictures import prepare_frame, study_fields
 from enteron.inference.runtimes import default_runtime, make_encoder, make_map_encoder
 from enteron.inference.score import score_study
-from enteron.labels import COLUMN, FINDINGS
+from enteron.labels import COLUMN, FINDINGS, LABELS
 from enteron.model.backbones import Backbone
 from enteron.model.network import Network, start_network
 from enteron.model.options import FEATURES, ModelOptions
@@ -52,11 +56,14 @@ from enteron.training.patches import (
     covered_cells,
     encode_maps,
     evidence_of,
+    evidence_scales,
     fit_local_evidence,
+    left_out_evidence,
 )
 from enteron.training.plan import TrainingRequest, make_plan
 from enteron.training.sampling import StudySamples
-from enteron.types import FrameLabels
+from enteron.types import FrameAxis, FrameLabels
+from enteron.types import Scores as StudyScores
 
 ROOT = Path(__file__).parents[1]
 PROTOCOL = Path(__file__).with_name("real_protocol.json")
@@ -469,6 +476,47 @@ def over_clips(scores: Scores, frames: Frames, rows: NDArray[np.int64]) -> Score
     return means
 
 
+def default_with_context(
+    frames: Frames, train: NDArray[np.int64], test: NDArray[np.int64], seed: int
+) -> Scores:
+    """The same, refined by the scores around each frame in time.
+
+    Scales and context are fitted on evidence of training videos by layers that had not seen them,
+    as `enteron train` and `enteron calibrate` do.
+    """
+    samples = frames.samples[train]
+    left_out = left_out_evidence(samples, recipe("default").patches, seed=seed)
+    left_out = over_clips(left_out, frames, train)
+    scales, biases = evidence_scales(left_out, samples)
+    studies = [
+        LabelledStudy(
+            video_scores(frames, train[own], left_out[own] * scales + biases),
+            samples.labels.present[own],
+            samples.labels.known[own],
+        )
+        for place in np.unique(samples.study)
+        if (own := np.flatnonzero(samples.study == place)).size
+    ]
+    fitted = choose_context(studies)
+    print(f"context: {fitted.gains}, {fitted.context}", flush=True)
+    scores = default_model(frames, train, test, seed) * scales + biases
+    if fitted.context is None:
+        return scores
+    for place in np.unique(frames.samples.study[test]):
+        own = np.flatnonzero(frames.samples.study[test] == place)
+        refined = fitted.context.refined(video_scores(frames, test[own], scores[own]))
+        scores[own] = log_odds(refined)[:, _FIRST_FINDING:]
+    return scores
+
+
+def video_scores(frames: Frames, rows: NDArray[np.int64], logits: Scores) -> StudyScores:
+    """Findings of frames of one video; one half for anatomy, about which nothing is said."""
+    values = np.full((len(rows), len(LABELS)), 0.5, np.float32)
+    values[:, _FIRST_FINDING:] = expit(logits)
+    video = frames.videos[frames.samples.study[rows[0]]]
+    return StudyScores(video, FrameAxis(frames.numbers[rows]), values)
+
+
 METHODS: dict[str, Method] = {
     BASELINE: Method("frozen features, mean and maximum", pooled_features, seeds=1),
     "head": Method("the paper's head on frozen features", paper_head),
@@ -482,6 +530,7 @@ METHODS: dict[str, Method] = {
     ),
     "system": Method("the system: local evidence and the paper's head", system, seeds=1),
     "default": Method("the recipe default: local evidence over the clip", default_model),
+    "default-context": Method("the recipe default, with context", default_with_context),
     "large": Method("local evidence of 320 pixels", large_input, seeds=1),
     "tuned": Method("local evidence, the last two stages fine-tuned", tuned_stages, seeds=1),
 }

@@ -9,7 +9,13 @@ from typing import Annotated, Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
 from enteron.confidence import (
     Calibrator,
@@ -19,9 +25,10 @@ from enteron.confidence import (
     Reference,
     VennAbersCalibrator,
 )
+from enteron.context import Context, ContextGain
 from enteron.errors import ConfigError, shown
 from enteron.labels import FINDINGS, LABELS, LANDMARKS
-from enteron.options import Options, Sha256
+from enteron.options import Options, Sha256, without_defaults
 from enteron.types import Scores
 
 UNFITTED_THRESHOLD = 0.5
@@ -90,6 +97,9 @@ class Reliability(Options):
 class FrameCalibration(Options):
     """Probability = sigmoid(logit(score) / temperature + bias), then one threshold per label."""
 
+    context: Context | None = None
+    """What refines scores by those around them in time, before anything else; none in the paper."""
+
     temperature: float = Field(default=1.0, ge=TEMPERATURES[0], le=TEMPERATURES[1])
 
     bias: Annotated[dict[str, Bias], EveryLabel] = Field(default_factory=no_bias)
@@ -100,6 +110,10 @@ class FrameCalibration(Options):
 
     before: Reliability | None = None  # of the model's raw scores
     after: Reliability | None = None  # of the calibrated ones, on the same studies
+
+    @model_serializer(mode="wrap")
+    def _serialise(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return without_defaults(handler(self), self, "context")
 
     @model_validator(mode="before")
     @classmethod
@@ -221,6 +235,12 @@ class Calibration(Options):
     """By finding, where training left real studies out or others were given to measure on. Findings
     that are missing were not measured, and not reported either; None: nothing was measured."""
 
+    context_gains: dict[str, ContextGain] = Field(default={})
+    """By group of labels: what context is worth on left-out studies. Empty: it was not tried, or
+    there were too few studies."""
+    without_context: "Calibration | None" = None
+    """The same fitted without context, for readings that leave it out; none where there is none."""
+
     reference: Reference | None = None  # what the fitted studies look like; None: before 0.3
 
     @property
@@ -238,6 +258,15 @@ class Calibration(Options):
             for finding, measured in self.measured.items()
             if measured.auc < LEAST_AUC
         }
+
+    @model_serializer(mode="wrap")
+    def _serialise(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return without_defaults(handler(self), self, "context_gains", "without_context")
+
+    @property
+    def uses_context(self) -> bool:
+        """Whether scores are refined by those around them."""
+        return self.likelihood.context is not None
 
     @property
     def training_studies(self) -> int:
@@ -259,6 +288,17 @@ class Calibration(Options):
                     f"{name} must name each of its {len(labels)} labels: {shown(wrong)}"
                 )
         return self
+
+
+def with_or_without_context(calibration: Calibration, context: bool) -> Calibration:
+    """The calibration as it is, or the one that was fitted without context."""
+    if context or not calibration.uses_context:
+        return calibration
+    if calibration.without_context is None:
+        raise ConfigError(
+            "this calibration was fitted with context only", "calibrate again with --no-context"
+        )
+    return calibration.without_context
 
 
 EDGE = 1e-6
@@ -288,12 +328,14 @@ def probability(x: float) -> float:
 
 
 def calibrated(scores: Scores, calibration: FrameCalibration) -> NDArray[np.float32]:
-    """(rows, 17) calibrated probabilities.
+    """(rows, 17) calibrated probabilities: context first, then temperature and bias.
 
     Test-time augmentation is averaged before (decision 19): the temperature acts on the log-odds
     of the mean of the two sigmoids, never on each of them.
     """
     bias = np.array([calibration.bias[label] for label in LABELS], dtype=np.float32)
+    context = calibration.context
+    values = scores.values if context is None else context.refined(scores)
     if calibration.temperature == 1 and not bias.any():
-        return scores.values
-    return sigmoid(logit(scores.values) / np.float32(calibration.temperature) + bias)
+        return values
+    return sigmoid(logit(values) / np.float32(calibration.temperature) + bias)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field, JsonValue
 
 from enteron.appearance import Appearance, Likeness, compare
-from enteron.calibration import Calibration, FrameCalibration
+from enteron.calibration import Calibration, FrameCalibration, with_or_without_context
 from enteron.datasets.galar import only_path, read_challenge_file, search_root
 from enteron.datasets.submission import write_submission
 from enteron.decoding import DecodedEvent, DecodeOptions, decode, preset
@@ -126,6 +126,9 @@ class ReadOptions(Options):
     """Which frames form a clip: `stored` neighbours (decision 1), or those as far apart as in most
     of the model's training clips, as far as the study offers them."""
 
+    context: bool = True
+    """Whether scores are refined by those around them in time, where the calibration does so."""
+
     runtime: str | None = None
     """Runtime of the encoder: `exact`, `auto` or a name. None: what suits model and machine."""
 
@@ -155,6 +158,8 @@ def read_settings(options: ReadOptions) -> dict[str, JsonValue]:
     Threads and the processor are not among them: they are the machine's.
     """
     others = {"preset", "decoding", "accelerator", "threads"}
+    if options.context:  # as in readings of before there was context
+        others.add("context")
     return options.model_dump(mode="json", exclude=others)
 
 
@@ -282,7 +287,11 @@ class Reader:
         self.decoding: DecodeOptions = preset(self.options.preset) if given is None else given
         read_record(model)  # report what is wrong with the folder before loading the weights
         calibrated = (model / CALIBRATION).exists()
-        self.calibration: Calibration | None = load_calibration(model) if calibrated else None
+        self.calibration: Calibration | None = None
+        if calibrated:
+            self.calibration = with_or_without_context(
+                load_calibration(model), self.options.context
+            )
         self.calibration_hash = calibration_hash(model) if calibrated else None
         self.priors = decoding_priors(self.calibration or Calibration(), model)
         self.appearance: Appearance | None = load_appearance(model)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from enteron.cli.parameters import AcceleratorOption, RuntimeOption
+from enteron.cli.parameters import AcceleratorOption, NoContextOption, RuntimeOption
 
 if TYPE_CHECKING:
     from enteron.calibration import Calibration
@@ -71,6 +71,7 @@ def calibrate(
             readable=False,
         ),
     ] = None,
+    no_context: NoContextOption = False,
     accelerator: AcceleratorOption = "auto",
     runtime: RuntimeOption = None,
 ) -> None:
@@ -93,6 +94,7 @@ def calibrate(
         features=features,
         priors=None if priors is None else load_priors(priors),
         include_training=include_training_studies,
+        use_context=not no_context,
         accelerator=accelerator,
         runtime=runtime,
         measure=measure or (),
@@ -153,6 +155,7 @@ def _show(report: "CalibrationReport", model: str) -> None:
             f"[yellow]Note:[/yellow] {calibration.training_studies} of these studies trained the "
             "model, so that confidences will be too high; every reading will say so."
         )
+    show_context(calibration)
     show_reliability(calibration)
     show_promise(calibration)
     _show_measured(calibration)
@@ -171,6 +174,19 @@ def _show(report: "CalibrationReport", model: str) -> None:
     if report.scaling_note:
         out.print(f"[yellow]Note:[/yellow] {report.scaling_note}.")
     out.print(f"calibration.json is in {markup(model)}.")
+
+
+def show_context(calibration: "Calibration") -> None:
+    """What the scores around a frame are worth on left-out studies, and where they are used."""
+    from enteron.cli.console import console
+
+    for group, gain in calibration.context_gains.items():
+        measure = "frames in the right region" if group == "regions" else "mean AP"
+        used = "used" if gain.is_gain else "not used"
+        console().print(
+            f"Context of {group}: {measure} {gain.without:.3f} without, {gain.with_context:.3f} "
+            f"with it, on studies that it was not fitted on: {used}."
+        )
 
 
 def show_reliability(calibration: "Calibration") -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from enteron.cli.parameters import DecoderConfigOption
+from enteron.cli.parameters import DecoderConfigOption, NoContextOption
 
 if TYPE_CHECKING:
     from enteron.decoding import DecodedEvent
@@ -65,6 +65,7 @@ def decode(
         list[str] | None,
         typer.Option(help="Importance of a finding in suspicious.json, as polyp=3 (default: 1)."),
     ] = None,
+    no_context: NoContextOption = False,
 ) -> None:
     """Turn scores per frame into events: regions, landmarks and findings.
 
@@ -73,7 +74,7 @@ def decode(
     """
     import time
 
-    from enteron.calibration import Calibration
+    from enteron.calibration import Calibration, with_or_without_context
     from enteron.decoding import DecodeOptions
     from enteron.decoding import decode as decode_scores
     from enteron.decoding import preset as preset_options
@@ -110,6 +111,7 @@ def decode(
     suspicion = SuspicionOptions(weights=parse_weights(weight))
     options = preset_options(preset) if config is None else load_options(DecodeOptions, config)
     calibration = Calibration() if model is None else load_calibration(model)
+    calibration = with_or_without_context(calibration, not no_context)
     require_fitted(options, calibration)
     given_priors = None if priors is None else load_priors(priors)
     chosen_priors = decoding_priors(calibration, model, given_priors)

@@ -28,3 +28,11 @@ UserOption = Annotated[
     str | None,
     typer.Option("--name", help="Who you are, in the record (default: your login name)."),
 ]
+
+NoContextOption = Annotated[
+    bool,
+    typer.Option(
+        "--no-context",
+        help="Leave scores as they are, where they would be refined by those around them in time.",
+    ),
+]

@@ -6,7 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from enteron.cli.decode import Preset, parse_weights
-from enteron.cli.parameters import AcceleratorOption, DecoderConfigOption, RuntimeOption
+from enteron.cli.parameters import (
+    AcceleratorOption,
+    DecoderConfigOption,
+    NoContextOption,
+    RuntimeOption,
+)
 from enteron.inference.spacing import NeighbourStep
 from enteron.inference.views import ViewSet
 
@@ -58,6 +63,7 @@ def read(
             "training clips."
         ),
     ] = "stored",
+    no_context: NoContextOption = False,
     runtime: RuntimeOption = None,
     accelerator: AcceleratorOption = "auto",
     skip_redundant: Annotated[
@@ -146,6 +152,7 @@ def read(
         decoding=decoding,
         views=asked_views(views, tta),
         neighbour_step=neighbour_step,
+        context=not no_context,
         runtime=runtime,
         accelerator=accelerator,
         redundancy=REDUNDANCY_LIMIT if skip_redundant else None,

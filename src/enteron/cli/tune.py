@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from enteron.cli.calibrate import show_promise, show_reliability
+from enteron.cli.parameters import NoContextOption
 from enteron.types import Annotation, Unit, study_id_hash
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ def tune(
             readable=False,
         ),
     ] = None,
+    no_context: NoContextOption = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print every figure as JSON.")] = False,
 ) -> None:
     """Fit calibration and decoder options, and cross-validate them.
@@ -74,21 +76,43 @@ def tune(
     studies, truths, scored_by = _labelled_studies(scores, read_truth(truth, unit), unit)
     if lesion_recall is not None:
         require_enough(1 - lesion_recall, len(studies))
-    options = FitOptions(budget=budget)
-    fold_results: list[Fold] = []
-    with RichProgress().task("Cross-validating", folds, "folds") as advance:
-        for fold in cross_validate(studies, chosen_priors, folds, options):
-            fold_results.append(fold)
-            advance(1)
-    figures: dict[str, dict[str, Any]] = {}
-    for preset in fold_results[0].predictions:
-        predictions = [p for fold in fold_results for p in fold.predictions[preset]]
-        figures[preset] = summarise(evaluate(truths, predictions))
+    progress = RichProgress()
+
+    def validated(context: bool) -> tuple[list[Fold], dict[str, dict[str, Any]]]:
+        results: list[Fold] = []
+        title = "Cross-validating" + (" with context" if context else "")
+        with progress.task(title, folds, "folds") as advance:
+            fit = FitOptions(budget=budget, context=context)
+            for fold in cross_validate(studies, chosen_priors, folds, fit):
+                results.append(fold)
+                advance(1)
+        figures: dict[str, dict[str, Any]] = {}
+        for preset in results[0].predictions:
+            predictions = [p for fold in results for p in fold.predictions[preset]]
+            figures[preset] = summarise(evaluate(truths, predictions))
+        return results, figures
+
+    fold_results, figures = validated(context=False)
+    use_context, comparison = False, None
+    if not no_context:
+        with_context, refined = validated(context=True)
+        comparison = _compared(figures, refined)
+        use_context = any(fold.calibration.uses_context for fold in with_context) and _pays(
+            comparison
+        )
+        if use_context:
+            fold_results, figures = with_context, refined
+    options = FitOptions(budget=budget, context=use_context)
     kappas = [k for fold in fold_results if (k := fold.calibration.kappa) is not None]
     if as_json:
-        typer.echo(json_text({"presets": figures, "kappa": kappas, "folds": folds}, indent=1))
+        table = {"presets": figures, "kappa": kappas, "folds": folds}
+        if comparison is not None:
+            table["context"] = {"used": use_context, **comparison}
+        typer.echo(json_text(table, indent=1))
     else:
         _show(figures, kappas, len(studies), folds)
+        if comparison is not None:
+            _show_context(comparison, use_context)
     if out is not None:
         make_folder(out)
         fitted_for = FittedFor(
@@ -99,11 +123,52 @@ def tune(
         )
         calibration = fit_decoder(studies, chosen_priors, options)
         calibration = fit_lists(studies, calibration, chosen_priors, lesion_recall=lesion_recall)
+        if calibration.uses_context:
+            plain = fit_decoder(studies, chosen_priors, options.model_copy(update=_PLAIN))
+            plain = fit_lists(studies, plain, chosen_priors, lesion_recall=lesion_recall)
+            plain = plain.model_copy(update={"fitted_for": fitted_for})
+            calibration = calibration.model_copy(update={"without_context": plain})
         save_fitted(calibration.model_copy(update={"fitted_for": fitted_for}), chosen_priors, out)
         if not as_json:
             show_reliability(calibration)
             show_promise(calibration)
             typer.echo(f"{CALIBRATION}: fitted on all {len(studies)} studies")
+
+
+_PLAIN = {"context": False}
+_JUDGED_BY = "transit"  # the preset whose events tell whether context pays
+
+
+def _compared(
+    without: dict[str, dict[str, Any]], with_context: dict[str, dict[str, Any]]
+) -> dict[str, dict[str, float]]:
+    """Official score and present labels (merged) in cross-validation, without context and with."""
+    return {
+        name: {
+            "official": figures[_JUDGED_BY]["map"]["0.5"],
+            "present merged": figures[_JUDGED_BY]["present_merged"]["0.5"],
+        }
+        for name, figures in (("without", without), ("with", with_context))
+    }
+
+
+def _pays(comparison: dict[str, dict[str, float]]) -> bool:
+    """Whether context is worse in neither figure and better in one."""
+    gains = [comparison["with"][figure] - value for figure, value in comparison["without"].items()]
+    return min(gains) >= 0 and max(gains) > 0
+
+
+def _show_context(comparison: dict[str, dict[str, float]], used: bool) -> None:
+    from enteron.cli.console import console
+
+    without, with_context = comparison["without"], comparison["with"]
+    console().print(
+        f"Scores refined by those around them in time, `{_JUDGED_BY}`: official "
+        f"{without['official']:.3f} without, {with_context['official']:.3f} with; present labels "
+        f"(merged) {without['present merged']:.3f}, {with_context['present merged']:.3f}: "
+        + ("used." if used else "not used, since it does not beat the plain decoder."),
+        highlight=False,
+    )
 
 
 def _require_no_model(folder: Path) -> None:

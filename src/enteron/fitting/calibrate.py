@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from enteron.appearance import LEAST_STUDIES, Appearance, fit_appearance
-from enteron.calibration import Calibration, FittedFor
+from enteron.calibration import Calibration, FittedFor, Measured
 from enteron.confidence import Reference, Signatures, StudyStatistics, study_signature
 from enteron.datasets.dataset import Dataset, DatasetStudy
 from enteron.datasets.layouts import open_dataset, open_sources
@@ -74,6 +74,7 @@ def calibrate_model(
     features: Path | None = None,
     priors: Priors | None = None,
     include_training: bool = False,
+    use_context: bool = True,
     accelerator: Accelerator = "auto",
     runtime: str | None = None,
     measure: Sequence[Path] = (),
@@ -87,7 +88,8 @@ def calibrate_model(
     `lesion_recall` is a recall to promise (`enteron.fitting.guarantee`). Where findings come from
     local evidence alone, they are calibrated on training studies too, as models scored these that
     had not seen them (`enteron.folders.left_out`). `measure`: data roots that take part in no fit;
-    findings are measured on them.
+    findings are measured on them. `use_context`: scores are refined by those around them in time,
+    where left-out studies gain by it; the calibration without it is stored beside.
     """
     record = read_record(model)
     roots = (data,) if isinstance(data, Path) else tuple(data)
@@ -123,20 +125,26 @@ def calibrate_model(
         training_studies=len(trained),
         left_out_studies=len(left_out),
     )
-    calibration = fit_lists(
-        judged,
-        fit_decoder(studies, priors, FitOptions(budget=budget)),
-        priors,
-        lesion_recall=lesion_recall,
-        devices=[entry.device for entry in entries.values()],
-        signatures=None if lesion_recall is None else _signatures(entries, folder),
-    )
-    calibration = calibration.model_copy(
-        update={
-            "fitted_for": fitted_for,
-            "reference": _reference(entries | left_out_entries, studies, folder),
-        }
-    )
+    devices = [entry.device for entry in entries.values()]
+    signatures = None if lesion_recall is None else _signatures(entries, folder)
+    facts = {
+        "fitted_for": fitted_for,
+        "reference": _reference(entries | left_out_entries, studies, folder),
+    }
+
+    def fit(context: bool) -> Calibration:
+        fitted = fit_lists(
+            judged,
+            fit_decoder(studies, priors, FitOptions(budget=budget, context=context)),
+            priors,
+            lesion_recall=lesion_recall,
+            devices=devices,
+            signatures=signatures,
+        )
+        return fitted.model_copy(update=facts)
+
+    calibration = fit(use_context)
+    measured: dict[str, Measured] | None = None
     if left_out or measure:
         titles = ", ".join(dict.fromkeys(datasets[key].title for key in left_out_entries))
         measured = measure_studies(studies[len(entries) :], titles)
@@ -146,6 +154,10 @@ def calibrate_model(
             tested = scorer.labelled(dataset.studies, folder / "measured")
             measured = measure_frames(list(tested.values()), dataset.title) | measured
         calibration = with_measured(calibration, measured)
+    if calibration.uses_context:
+        plain = fit(False)
+        plain = plain if measured is None else with_measured(plain, measured)
+        calibration = calibration.model_copy(update={"without_context": plain})
     save_fitted(calibration, priors, model)
     members = {*entries, *left_out_entries, *_training_keys(model, record, part)}
     save_appearance(_appearance(scorer, folder, members, roots), model)

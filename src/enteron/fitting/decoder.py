@@ -24,6 +24,7 @@ from enteron.decoding.options import DEFAULT_KAPPA, TRANSIT
 from enteron.decoding.pipeline import Decoder, decode
 from enteron.decoding.regions import best_borders, log_durations, make_problem
 from enteron.errors import LabelError
+from enteron.fitting.context import FittedContext, choose_context
 from enteron.fitting.event_confidence import choose_calibrator, reliability
 from enteron.fitting.events import (
     THRESHOLDS,
@@ -71,6 +72,8 @@ class FitOptions(Options):
     lows: tuple[float, ...] = (0.5, 0.7, 0.9)
     windows: tuple[int, ...] = (25, 101)  # rows of smoothing tried for `clinical`, beside the usual
     folds: int = 3  # for what must be estimated on studies outside the fit
+    context: bool = True
+    """Whether scores may be refined by those around them, where left-out studies gain by it."""
 
 
 def fit_decoder(
@@ -83,12 +86,14 @@ def fit_decoder(
     recordings would have. Regions and silence need studies of which every label is known.
 
     Silence needs predictions for studies that the rules were not fitted on: they come from folds
-    within `studies`. Temperature, biases, kappa and `low` are shared by the folds: some twenty
-    numbers from a million rows.
+    within `studies`. Context, temperature, biases, kappa and `low` are shared by the folds: some
+    forty numbers from a million rows.
     """
     options = FitOptions() if options is None else options
     judging = real_outrank_drawn(studies)
-    frames = fit_calibration(judging)
+    chosen = choose_context(judging) if options.context else FittedContext(None, {})
+    frames = fit_calibration(judging, chosen.context)
+    frames = _extended(frames, context_gains=chosen.gains)
     # Regions need whole sequences of labels. Without any such study nothing is fitted of events.
     complete = [index for index, study in enumerate(studies) if study.labels.is_complete]
     if not complete:

@@ -23,6 +23,7 @@ from enteron.calibration import (
     calibrated,
     logit,
 )
+from enteron.context import Context
 from enteron.errors import LabelError
 from enteron.labels import COLUMN, FINDINGS, LABELS, LANDMARKS
 from enteron.types import Annotation, FrameLabels, Scores
@@ -140,18 +141,34 @@ def label_rows(scores: Scores, truth: Annotation) -> NDArray[np.bool_]:
     return values
 
 
-def fit_calibration(studies: Sequence[LabelledStudy]) -> Calibration:
-    """Temperatures, biases and thresholds. `enteron.fitting.decoder` adds what concerns events."""
+def fit_calibration(
+    studies: Sequence[LabelledStudy], context: Context | None = None
+) -> Calibration:
+    """Temperatures, biases and thresholds. `enteron.fitting.decoder` adds what concerns events.
+
+    `context` refines the scores first, but not for the paper's calibration.
+    """
     require_studies(studies)
     counts = count_log_odds(studies)
-    temperature, bias = temperature_by_likelihood(counts)
+    refined = studies if context is None else [with_context(study, context) for study in studies]
+    temperature, bias = temperature_by_likelihood(
+        counts if context is None else count_log_odds(refined)
+    )
+    likelihood = _with_thresholds(refined, temperature, bias)
+    if context is not None:
+        likelihood = likelihood.model_copy(update={"context": context})
     return Calibration(
         studies=len(studies),
         rows=sum(len(study.scores.axis) for study in studies),
         rates=_base_rates(studies),
         paper=_with_thresholds(studies, temperature_by_f1(counts), np.zeros(len(LABELS))),
-        likelihood=_with_thresholds(studies, temperature, bias),
+        likelihood=likelihood,
     )
+
+
+def with_context(study: LabelledStudy, context: Context) -> LabelledStudy:
+    """The study with refined scores."""
+    return replace(study, scores=replace(study.scores, values=context.refined(study.scores)))
 
 
 def _base_rates(studies: Sequence[LabelledStudy]) -> dict[str, float]:

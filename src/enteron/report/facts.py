@@ -336,6 +336,14 @@ def _model_facts(run: RunRecord) -> tuple[Fact, ...]:
         Fact("Fingerprint", fingerprint),
         Fact("Confidence calibrated", calibrated),
     ]
+    frames = run.frame_calibration
+    if frames is not None and frames.context is not None:
+        facts.append(
+            Fact(
+                "Scores include those of the minutes around a frame",
+                ", ".join(frames.context.used_for),
+            )
+        )
     if model and model.split:
         facts.append(
             Fact("Fingerprint of the split into training and validation", model.split[:16])

@@ -1,0 +1,272 @@
+"""Context: what the frames around a frame are worth, on drawn studies of a capsule never seen.
+
+PillCam and Olympus studies train `lite` with one frame and with three; its validation studies fit
+the calibration, with context and without; NaviCam studies test. Frames: AP of findings with at
+least 20 positive frames, and region accuracy, of scores before any decoding. Events: decoded by
+`transit`. Differences are paired, with 95 % intervals over test studies. Missing data are made
+under --folder.
+"""
+
+import argparse
+import tempfile
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks._training_data import (
+    SPAWN,
+    TEST,
+    TRAIN,
+    UnseenScores,
+    cores,
+    make_data,
+    make_features,
+    open_features,
+    train_on_features,
+    training_split,
+)
+from benchmarks.froc import judged
+from enteron.calibration import Calibration
+from enteron.context import Context
+from enteron.datasets.galar import Entry, find_studies
+from enteron.datasets.label_table import truth_events
+from enteron.datasets.submission import read_submission
+from enteron.decoding import PRESETS, decode
+from enteron.decoding.events import to_annotation
+from enteron.fitting.decoder import FitOptions, fit_decoder
+from enteron.fitting.frames import LabelledStudy, label_rows
+from enteron.inference.score import score_study
+from enteron.inference.views import VIEW_SETS
+from enteron.labels import COLUMN, FINDINGS
+from enteron.metrics.evaluation import Evaluation, evaluate
+from enteron.metrics.lesion_evaluation import LesionEvaluation
+from enteron.model.network import Network
+from enteron.priors import load_priors
+from enteron.types import Annotation, Unit
+
+FOLDER = Path(tempfile.gettempdir()) / "enteron-context"
+LEAST_POSITIVES = 20
+RESAMPLES = 500
+PRESET = "transit"
+FRAME = Unit.FRAME
+
+
+@dataclass(frozen=True)
+class Result:
+    """One network on the test studies, without context and with it."""
+
+    frames: int
+    seed: int
+    studies: list[LabelledStudy]
+    truths: list[Annotation]
+    context: Context | None
+    gains: dict[str, tuple[float, float]]  # on the validation studies, cross-validated
+    evaluations: dict[bool, Evaluation]
+    lesions: dict[bool, LesionEvaluation]
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("--folder", type=Path, default=FOLDER, help="data and features")
+    arguments.add_argument("--studies", type=int, default=28)
+    arguments.add_argument("--tests", type=int, default=20)
+    arguments.add_argument("--frames", type=int, default=2000)
+    arguments.add_argument("--seeds", type=int, default=3)
+    options = arguments.parse_args()
+    make_data(options.folder, options.studies, options.tests, options.frames)
+    for name in (TRAIN, TEST):
+        make_features(options.folder, name, views=VIEW_SETS["none"])
+    tasks = [
+        (options.folder, frames, seed)
+        for frames in (1, 3)
+        for seed in range(42, 42 + options.seeds)
+    ]
+    with ProcessPoolExecutor(cores(), mp_context=SPAWN) as pool:
+        results = list(pool.map(run, tasks))
+    show(results)
+
+
+def run(task: tuple[Path, int, int]) -> Result:
+    """Train a network, calibrate it twice, and read the test studies twice."""
+    import torch
+
+    torch.set_num_threads(1)
+
+    from enteron.training.options import recipe
+
+    folder, frames, seed = task
+    split = training_split(folder)
+    options = recipe("lite", None, model={"frames": frames}, seed=seed)
+    network = train_on_features(folder, split, options).network
+    entries = find_studies(folder / TRAIN)
+    validation = [
+        scored(network, folder, TRAIN, entries[study], truth_events(entries[study].table(), FRAME))
+        for study in split.val
+    ]
+    tests = find_studies(folder / TEST)
+    by_study = {truth.study: truth for truth in read_submission(folder / TEST / "truth.json")}
+    truths = [by_study[study] for study in tests]
+    studies = [scored(network, folder, TEST, tests[truth.study], truth) for truth in truths]
+    priors = load_priors()
+    evaluations: dict[bool, Evaluation] = {}
+    lesions: dict[bool, LesionEvaluation] = {}
+    fitted = Calibration()
+    for use in (False, True):
+        fitted = fit_decoder(validation, priors, FitOptions(context=use))
+        events = [decode(study.scores, PRESETS[PRESET], priors, fitted) for study in studies]
+        predictions = [
+            to_annotation(study.scores.study, FRAME, found, PRESETS[PRESET])
+            for study, found in zip(studies, events, strict=True)
+        ]
+        evaluations[use] = evaluate(truths, predictions)
+        lesions[use] = judged(truths, studies, events)
+    gains = {g: (gain.without, gain.with_context) for g, gain in fitted.context_gains.items()}
+    context = fitted.likelihood.context
+    return Result(frames, seed, studies, truths, context, gains, evaluations, lesions)
+
+
+def scored(
+    network: Network, folder: Path, name: str, entry: Entry, truth: Annotation
+) -> LabelledStudy:
+    """A study as the network scores it, beside its truth."""
+    with entry.open() as study:
+        scores = score_study(
+            network,
+            open_features(folder, name, entry.id),
+            views="none",
+            frames_per_row=study.frames_per_row,
+        )
+    return LabelledStudy(scores, label_rows(scores, truth))
+
+
+# ---- figures
+
+
+def unseen(result: Result, use: bool) -> UnseenScores:
+    values = [
+        result.context.refined(study.scores)
+        if use and result.context is not None
+        else study.scores.values
+        for study in result.studies
+    ]
+    return UnseenScores([frequent(study.truth, result) for study in result.studies], values)
+
+
+def frequent(truth: NDArray[np.bool_], result: Result) -> NDArray[np.bool_]:
+    """The truth without findings that too few test frames show, which then do not count."""
+    total = np.sum([study.truth.sum(axis=0) for study in result.studies], axis=0)
+    rare = [COLUMN[f] for f in FINDINGS if total[COLUMN[f]] < LEAST_POSITIVES]
+    kept = truth.copy()
+    kept[:, rare] = False
+    return kept
+
+
+def false_at_recall(
+    evaluation: LesionEvaluation, recall: float, drawn: NDArray[np.float64]
+) -> float:
+    """False events a study at the highest threshold that reaches the recall.
+
+    `drawn`: how often each study is counted. Infinite where the recall is never reached.
+    """
+    detection = evaluation.detection
+    lesion_weights = drawn[detection.lesions.study]
+    order = np.argsort(-detection.detected_at)
+    reached = np.cumsum(lesion_weights[order]) / max(lesion_weights.sum(), 1e-12)
+    found = np.isfinite(detection.detected_at[order]) & (reached >= recall)
+    if not found.any():
+        return float("inf")
+    threshold = detection.detected_at[order][found.argmax()]
+    false = (detection.events.confidence >= threshold) & ~detection.is_true
+    return float(drawn[detection.events.study[false]].sum() / drawn.sum())
+
+
+Metric = Callable[[NDArray[np.float64]], float]
+"""A figure of the test studies, each counted as often as the argument (studies,) says."""
+
+
+def frame_metric(scores: Sequence[UnseenScores], name: str) -> Metric:
+    """Mean over seeds of a metric of frames."""
+    return lambda drawn: float(np.mean([s.weighted(drawn)[name] for s in scores]))
+
+
+def event_metric(evaluations: Sequence[Evaluation]) -> Metric:
+    """Mean over seeds of the AP of present labels with events merged, at a tIoU of one half."""
+    tables = [evaluation.merged[0].present_studies for evaluation in evaluations]
+
+    def metric(drawn: NDArray[np.float64]) -> float:
+        valid = [np.isfinite(values) for values in tables]
+        return float(
+            np.mean(
+                [
+                    (values[v] * drawn[v]).sum() / drawn[v].sum()
+                    for values, v in zip(tables, valid, strict=True)
+                ]
+            )
+        )
+
+    return metric
+
+
+def show(results: Sequence[Result]) -> None:
+    count = len(results[0].studies)
+    rng = np.random.default_rng(0)
+    draws = [
+        np.ones(count),
+        *(
+            np.bincount(rng.integers(count, size=count), minlength=count).astype(float)
+            for _ in range(RESAMPLES)
+        ),
+    ]
+    of_frames = {frames: [r for r in results if r.frames == frames] for frames in (1, 3)}
+    print(f"{count} test studies, {len(of_frames[1])} seeds; differences to the better of the two")
+    print("networks without context\n")
+    print("| | one frame | with context | three frames | with context | difference, one frame |")
+    print("|---|---|---|---|---|---|")
+    cases = [(frames, use) for frames in (1, 3) for use in (False, True)]
+    scores = {case: [unseen(r, case[1]) for r in of_frames[case[0]]] for case in cases}
+    rows: dict[str, dict[tuple[int, bool], Metric]] = {
+        "findings AP": {case: frame_metric(scores[case], "findings") for case in cases},
+        "region accuracy": {case: frame_metric(scores[case], "regions") for case in cases},
+        f"present labels, merged, `{PRESET}`": {
+            case: event_metric([r.evaluations[case[1]] for r in of_frames[case[0]]])
+            for case in cases
+        },
+    }
+    for title, metrics in rows.items():
+        values = {case: np.array([metric(d) for d in draws]) for case, metric in metrics.items()}
+        best = max((1, 3), key=lambda frames: values[frames, False][0])
+        gain = values[1, True] - values[best, False]
+        low, high = np.quantile(gain[1:], (0.025, 0.975))
+        cells = [f"{values[case][0]:.3f}" for case in cases]
+        print(f"| {title} | {' | '.join(cells)} | {gain[0]:+.3f} [{low:+.3f}, {high:+.3f}] |")
+    print()
+    for r in results:
+        show_events(r, draws)
+
+
+def show_events(result: Result, draws: Sequence[NDArray[np.float64]]) -> None:
+    """What context changes in the events of one network."""
+    plain, refined = (result.lesions[use] for use in (False, True))
+    official = [result.evaluations[use].map[0.5] for use in (False, True)]
+    onsets = [result.evaluations[use].region_onsets.median for use in (False, True)]
+    recalls = [e.shown.overall.recall.value or 0.0 for e in (plain, refined)]
+    recall = min(recalls)
+    false = [[false_at_recall(e, recall, d) for d in draws] for e in (plain, refined)]
+    ratio = np.array(false[1]) / np.maximum(false[0], 1e-9)
+    low, high = np.nanquantile(ratio[1:], (0.025, 0.975))
+    print(
+        f"{result.frames} frame(s), seed {result.seed}: left-out validation studies {result.gains}"
+        f"\n  lesion recall of all events {recalls[0]:.3f}, {recalls[1]:.3f}; false events a study "
+        f"at recall {recall:.3f}: {false[0][0]:.1f}, {false[1][0]:.1f}, ratio {ratio[0]:.2f} "
+        f"[{low:.2f}, {high:.2f}]"
+        f"\n  official mAP {official[0]:.3f}, {official[1]:.3f}; region onsets, median error in "
+        f"frames {onsets[0]}, {onsets[1]}\n  {result.context}"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,130 @@
+"""Fitting contexts: what is gained on studies left out, and what is left alone."""
+
+from collections.abc import Callable
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy.optimize import approx_fprime
+
+from enteron.context import GROUPS
+from enteron.fitting import context as fitting
+from enteron.fitting.context import ContextFit, choose_context, fit_weights
+from enteron.fitting.decoder import FitOptions, fit_decoder
+from enteron.fitting.frames import LabelledStudy, with_context
+from enteron.labels import COLUMN, FINDINGS, LABELS, REGIONS
+from enteron.priors import load_priors
+from enteron.types import FrameAxis, Scores
+
+ROWS = 600
+Loss = Callable[[NDArray[np.float64]], tuple[float, NDArray[np.float64]]]
+
+
+def drawn_study(seed: int, noise: float = 2.0, burst: int = 60) -> LabelledStudy:
+    """Regions in order and bursts of two findings, under noise that is new in every frame."""
+    rng = np.random.default_rng(seed)
+    truth = np.zeros((ROWS, len(LABELS)), np.bool_)
+    borders = [0, *np.sort(rng.integers(20, ROWS - 20, len(REGIONS) - 1)), ROWS]
+    for column, (start, stop) in enumerate(pairwise(borders)):
+        truth[start:stop, column] = True
+    for finding in ("blood", "polyp"):
+        start = rng.integers(ROWS - burst)
+        truth[start : start + burst, COLUMN[finding]] = rng.random(burst) < 0.8
+    odds = np.where(truth, 1.0, -1.5) + noise * rng.normal(size=truth.shape)
+    axis = FrameAxis(5 * np.arange(ROWS))
+    return LabelledStudy(Scores(f"s{seed}", axis, (1 / (1 + np.exp(-odds))).astype("f")), truth)
+
+
+STUDIES = [drawn_study(seed) for seed in range(6)]
+
+
+def region_accuracy(study: LabelledStudy) -> float:
+    best = study.scores.values[:, : len(REGIONS)].argmax(axis=1)
+    return float(study.truth[np.arange(ROWS), best].mean())
+
+
+def test_noisy_scores_gain_on_a_study_that_was_left_out():
+    fitted = choose_context(STUDIES)
+    assert fitted.context is not None
+    assert fitted.gains["regions"].with_context > fitted.gains["regions"].without + 0.1
+    assert fitted.gains["findings"].with_context > fitted.gains["findings"].without + 0.1
+    new = drawn_study(99, noise=3.0)  # noisier than those that it was fitted on
+    assert region_accuracy(with_context(new, fitted.context)) > region_accuracy(new) + 0.1
+
+
+def test_scores_that_are_right_are_left_alone():
+    perfect = [
+        LabelledStudy(
+            Scores("s", study.scores.axis, np.where(study.truth, 0.99, 0.01).astype("f")),
+            study.truth,
+        )
+        for study in STUDIES
+    ]
+    fitted = choose_context(perfect)
+    assert fitted.context is None
+    assert fitted.gains["findings"].without == 1.0
+
+
+def test_a_group_that_nobody_knows_has_no_weights():
+    known = np.zeros((ROWS, len(LABELS)), np.bool_)
+    known[:, [COLUMN[finding] for finding in FINDINGS]] = True
+    partial = [LabelledStudy(s.scores, s.truth & known, known) for s in STUDIES]
+    fitted = choose_context(partial)
+    assert set(fitted.gains) == {"findings"}
+    assert fitted.context is not None
+    assert not any(fitted.context.regions)
+    assert any(fitted.context.findings)
+
+
+def test_few_studies_fit_nothing():
+    fitted = choose_context(STUDIES[: fitting.LEAST_STUDIES - 1])
+    assert fitted.context is None
+    assert fitted.gains == {}
+
+
+def test_the_fit_repeats():
+    options = ContextFit(seed=3)
+    assert fit_weights("findings", STUDIES[:4], options) == fit_weights(
+        "findings", STUDIES[:4], options
+    )
+
+
+@pytest.mark.parametrize("group", list(GROUPS))
+def test_the_gradients_are_those_of_the_losses(group: str, monkeypatch: pytest.MonkeyPatch):
+    """Both fits hand a loss to `_minimised`; here it is compared with finite differences."""
+    checked: list[str] = []
+
+    def compare(loss: Loss, weights: int, parameters: int) -> NDArray[np.float64]:
+        at = np.random.default_rng(1).random(parameters) * 0.3
+        np.testing.assert_allclose(
+            loss(at)[1], approx_fprime(at, lambda x: loss(x)[0], 1e-6), atol=2e-5
+        )
+        checked.append(group)
+        return np.zeros(parameters)
+
+    monkeypatch.setattr(fitting, "_minimised", compare)
+    shown = [
+        LabelledStudy(s.scores, np.roll(s.truth, 3, axis=1) if group == "landmarks" else s.truth)
+        for s in STUDIES[:2]
+    ]
+    fit_weights(group, shown, ContextFit())
+    assert checked == [group]
+
+
+def test_the_calibration_carries_it_and_the_papers_does_not():
+    fitted = fit_decoder(STUDIES, load_priors())
+    assert fitted.uses_context
+    assert fitted.paper.context is None
+    assert set(fitted.context_gains) >= {"regions", "findings"}
+    plain = fit_decoder(STUDIES, load_priors(), FitOptions(context=False))
+    assert not plain.uses_context
+    assert plain.context_gains == {}
+
+
+def test_rows_beyond_the_limit_keep_their_weight(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(fitting, "_MOST_ROWS", 50)
+    present = STUDIES[0].truth
+    rows, weights = fitting._chosen_rows(present, np.random.default_rng(0))
+    assert rows.size == 100
+    assert weights.sum() == pytest.approx(ROWS)

@@ -1,0 +1,178 @@
+"""Context against sums over all pairs of rows, in blocks, with gaps, at other spacings."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from enteron.calibration import (
+    Calibration,
+    FrameCalibration,
+    calibrated,
+    with_or_without_context,
+)
+from enteron.context import Context, TimeMeans, log_odds, positions, time_means
+from enteron.errors import ConfigError
+from enteron.labels import COLUMN, LABELS
+from enteron.types import FrameAxis, Scores
+
+SCALES = (3.0, 50.0, 1000.0)
+CONTEXT = Context(
+    scales=SCALES, regions=(0.5, 0, 1, 2), landmarks=(0, 0, 0, 0), findings=(0, 1, 0.25, 0)
+)
+
+
+def rows_at(where: NDArray[np.float64], channels: int = 3) -> NDArray[np.float32]:
+    return np.random.default_rng(len(where)).normal(size=(len(where), channels)).astype("f")
+
+
+def literal_means(
+    rows: NDArray[np.float32], where: NDArray[np.float64], scales: tuple[float, ...]
+) -> NDArray[np.float64]:
+    """Every mean as its definition says: a weight for every pair of rows."""
+    means = np.empty((len(rows), len(scales), rows.shape[1]))
+    for number, scale in enumerate(scales):
+        for row in range(len(rows)):
+            weights = np.exp(-np.abs(where - where[row]) / scale)
+            past, future = weights.copy(), weights
+            past[row + 1 :] = 0
+            future[:row] = 0
+            means[row, number] = (past @ rows / past.sum() + future @ rows / future.sum()) / 2
+    return means
+
+
+def scores_of(
+    values: NDArray[np.floating],
+    frames: NDArray[np.int64] | None = None,
+    frames_per_row: float | None = None,
+) -> Scores:
+    frames = np.arange(len(values)) if frames is None else frames
+    return Scores("s", FrameAxis(frames), values.astype(np.float32), None, frames_per_row)
+
+
+@given(steps=st.lists(st.integers(1, 5000), max_size=40), block=st.integers(1, 50))
+def test_means_are_their_definition_whatever_the_blocks(steps: list[int], block: int):
+    where = np.cumsum([0, *steps]).astype(np.float64)
+    rows = rows_at(where)
+    means = TimeMeans(rows, where, SCALES, block)
+    blocks = np.concatenate([means.means(index) for index in range(len(means))])
+    np.testing.assert_allclose(blocks, literal_means(rows, where, SCALES), atol=2e-6)
+    np.testing.assert_array_equal(blocks, time_means(rows, where, SCALES))
+
+
+@pytest.mark.parametrize("count", [1, 2, 10, 200])
+def test_refined_scores_are_weighted_sums_of_log_odds(count: int):
+    rng = np.random.default_rng(count)
+    scores = scores_of(rng.random((count, len(LABELS))), np.cumsum(rng.integers(1, 90, count)))
+    odds = log_odds(scores.values)
+    means = literal_means(odds, scores.axis.frames.astype(float), SCALES)
+    expected = odds.astype(np.float64)
+    expected[:, :5] += 0.5 * odds[:, :5] + means[:, 1, :5] + 2 * means[:, 2, :5]
+    expected[:, 8:] += means[:, 0, 8:] + 0.25 * means[:, 1, 8:]
+    np.testing.assert_allclose(CONTEXT.refined(scores), 1 / (1 + np.exp(-expected)), atol=1e-5)
+
+
+@pytest.mark.parametrize("block", [1, 7, 100, 5000])
+def test_blocks_of_any_size_give_the_same(block: int):
+    rng = np.random.default_rng(0)
+    values = rng.random((333, len(LABELS))).astype(np.float32)
+    where = np.cumsum(rng.integers(1, 400, 333)).astype(np.float64)
+    np.testing.assert_allclose(
+        CONTEXT.refine(values, where, block), CONTEXT.refine(values, where), atol=1e-6
+    )
+
+
+def slow_scores(count: int) -> NDArray[np.float32]:
+    """Scores that change over some hundred frames, as those of a moving capsule."""
+    time = np.arange(count)[:, None] / np.linspace(150, 900, len(LABELS))
+    return (0.5 + 0.45 * np.sin(time)).astype(np.float32)
+
+
+def test_a_study_at_every_fifth_frame_gets_the_scores_of_every_frame():
+    values = slow_scores(6000)
+    every = CONTEXT.refined(scores_of(values))[::5]
+    fifth = CONTEXT.refined(scores_of(values[::5], 5 * np.arange(1200)))
+    shown = np.maximum(every, fifth) > 0.1
+    assert np.quantile(np.abs(every - fifth)[shown], 0.95) < 0.01
+
+
+@pytest.mark.parametrize("missing", [slice(1, None, 2), slice(2000, 2600)])
+def test_missing_frames_hardly_move_the_others(missing: slice):
+    values = slow_scores(6000)
+    kept = np.ones(len(values), np.bool_)
+    kept[missing] = False
+    frames = np.flatnonzero(kept)
+    whole = CONTEXT.refined(scores_of(values))[kept]
+    rest = CONTEXT.refined(scores_of(values[kept], frames))
+    far = np.abs(frames - 2300) > 1500  # a gap is seen near its borders only
+    assert np.quantile(np.abs(whole - rest)[far], 0.95) < 0.02
+
+
+def test_shortened_studies_count_original_frames():
+    frames = np.array([5, 10, 20])
+    values = np.full((3, len(LABELS)), 0.5)
+    assert positions(scores_of(values, frames)).tolist() == [5, 10, 20]
+    # Rows 1, 2 and 4, of 40 original frames each.
+    assert positions(scores_of(values, frames, 40.0)).tolist() == [40, 80, 160]
+
+
+def test_regions_see_beyond_twenty_thousand_frames():
+    context = Context(regions=(0, 0, 0, 0, 0, 0, 3), landmarks=(0,) * 7, findings=(0,) * 7)
+    values = np.full((2, len(LABELS)), 0.3)
+    other = values.copy()
+    other[1] = 0.9
+    moved = [context.refined(scores_of(v, np.array([0, 20_000])))[0, 0] for v in (values, other)]
+    assert moved[1] - moved[0] > 0.01
+
+
+def test_scores_of_0_and_1_stay_finite():
+    values = np.zeros((4, len(LABELS)))
+    values[:, COLUMN["blood"]] = 1
+    assert np.isfinite(CONTEXT.refined(scores_of(values))).all()
+    assert log_odds(np.array([0.0, 1e-30, 0.5, 1.0])).tolist() == [-10, -10, 0, 10]
+
+
+def test_calibration_refines_before_it_scales():
+    scores = scores_of(slow_scores(50))
+    plain = FrameCalibration(temperature=2.0)
+    refined = Scores("s", scores.axis, CONTEXT.refined(scores))
+    np.testing.assert_allclose(
+        calibrated(scores, plain.model_copy(update={"context": CONTEXT})),
+        calibrated(refined, plain),
+        atol=1e-6,
+    )
+
+
+def test_leaving_context_out_takes_the_calibration_without_it():
+    frames = FrameCalibration(context=CONTEXT)
+    plain = Calibration(budget=3.0)
+    fitted = Calibration(likelihood=frames, without_context=plain)
+    assert with_or_without_context(fitted, context=True) is fitted
+    assert with_or_without_context(fitted, context=False) is fitted.without_context
+    assert with_or_without_context(plain, context=False) is plain
+    with pytest.raises(ConfigError, match="fitted with context only; calibrate again"):
+        with_or_without_context(Calibration(likelihood=frames), context=False)
+
+
+def test_calibrations_without_context_are_stored_as_before():
+    table = Calibration().model_dump(mode="json")
+    assert "context" not in table["likelihood"]
+    assert not {"context_gains", "without_context"} & set(table)
+    with_context = Calibration(
+        likelihood=FrameCalibration(context=CONTEXT), without_context=Calibration()
+    )
+    assert Calibration.model_validate(with_context.model_dump(mode="json")) == with_context
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"scales": (3.0, 2.0, 9.0)}, "scales ascend"),
+        ({"regions": (0.0, 1.0)}, "regions has 2 weights, not 4"),
+        ({"findings": (0.0, -1.0, 0.0, 0.0)}, "weights of findings are not all from 0 to 20"),
+    ],
+)
+def test_contradictions_are_refused(changes: dict[str, tuple[float, ...]], message: str):
+    with pytest.raises(ValueError, match=message):
+        Context(**{**CONTEXT.model_dump(), **changes})
