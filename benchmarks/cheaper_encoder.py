@@ -287,7 +287,7 @@ def _count(result: Kept, exact: Read, other: Read) -> None:
     left = list(other[1])
     partners = 0
     for event in exact[1]:
-        sure = (event.confidence or 0) > 0.5
+        sure = (event.score or 0) > 0.5
         result.all += 1
         result.sure += sure
         same = [e for e in left if e.label == event.label]
@@ -323,12 +323,9 @@ def speed(options: argparse.Namespace) -> None:
         "video": synthetic_study(600, video=True).folder,
     }
     with open_study(sources["PNG"]) as study:
-        batch = np.stack(
-            [
-                model.backbone.spec.preprocessing.resize_and_crop(study.frame(int(n)).image)
-                for n in study.numbers[:96]
-            ]
-        )
+        pictures = [study.frame(int(n)).image for n in study.numbers[:96]]
+    resize = model.backbone.spec.preprocessing.resize_and_crop
+    batch = np.stack([resize(picture) for picture in pictures if picture is not None])
     rates: dict[tuple[str, str], list[float]] = {}
     cpu: dict[tuple[str, str], list[float]] = {}
     for turn in range(options.rounds + 1):

@@ -11,7 +11,7 @@ import statistics
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import av
@@ -25,7 +25,9 @@ from enteron.inference.embed import EmbedOptions, embed_study
 from enteron.inference.encoder import Encoder
 from enteron.inference.runtimes import make_encoder, usable_threads
 from enteron.inference.views import VIEW_SETS
+from enteron.model.preprocessing import Preprocessing
 from enteron.study import open_study
+from enteron.study.study import RGB
 
 THREADS = usable_threads(None)
 _COPIED = 256 * 2**20  # bytes: more than any cache holds
@@ -72,7 +74,7 @@ def main() -> None:
         "onnx": median["fp32 products"] / operations,
         "onnx-int8": median["int8 products"] / operations,
     }
-    print("| | frames/s | limit | of the limit |")
+    print("\n| | frames/s | limit | of the limit |")
     print("|---|---:|---:|---:|")
     for name, limit in limits.items():
         print(
@@ -129,8 +131,8 @@ def decode_files(folder: Path) -> int:
     return sum(cv2.imread(str(file)) is not None for file in files)
 
 
-def resized(pictures: list, preprocessing) -> int:
-    return len([preprocessing.resize_and_crop(picture) for picture in pictures])
+def resized(pictures: Sequence[RGB | None], preprocessing: Preprocessing) -> int:
+    return len([preprocessing.resize_and_crop(p) for p in pictures if p is not None])
 
 
 def embed(path: Path, encoder: Encoder) -> int:

@@ -55,7 +55,8 @@ def own_weights(backbone: Backbone) -> dict[str, np.ndarray]:
 
 def run(graph: bytes, batch: np.ndarray, output: str = GRAPH_OUTPUT) -> np.ndarray:
     session = open_session(graph)
-    return np.concatenate([session.run([output], {GRAPH_INPUT: i[None]})[0] for i in batch])
+    rows = [session.run([output], {GRAPH_INPUT: image[None]})[0] for image in batch]
+    return np.concatenate([np.asarray(row) for row in rows])
 
 
 def test_the_first_convolution_is_that_of_integers_on_paper(small):

@@ -1,5 +1,7 @@
 """Merged tokens: against a literal computation in loops, and only where they move little."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -40,7 +42,7 @@ def literal_merge(tokens, sizes, keys, merged):
 
 def literal_features(backbone: Backbone, image: torch.Tensor, merged: int) -> np.ndarray:
     """One image through the whole ViT; attention in float64 with every token repeated."""
-    trunk = backbone.trunk
+    trunk: Any = backbone.trunk
     tokens = trunk._pos_embed(trunk.patch_embed(image[None]))[0].double().numpy()
     tokens, sizes = list(tokens), [1] * len(tokens)
     for block in trunk.blocks:

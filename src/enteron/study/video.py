@@ -8,7 +8,9 @@ damaged one are damaged too.
 import itertools
 import queue
 import threading
+from collections import deque
 from collections.abc import Generator, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import closing
 from dataclasses import dataclass
 from fractions import Fraction
@@ -35,6 +37,7 @@ from enteron.types import FrameAxis
 
 _READ_ON = 100  # frames: up to here, decoding on is cheaper than seeking
 _AHEAD = 8  # pictures that are decoded before they are asked for
+_CHECKED_AHEAD = 16  # packets whose slices are checked before they are decoded
 _TRIED_SLICES = 100  # packets that show whether slices can be checked
 _UNSEEKABLE = ("avi", "mpeg")  # their packets have no stamps, or only some of them have
 _EMPTY_PACKET = 32  # bytes; a packet this small may repeat the picture before without a new one
@@ -221,6 +224,8 @@ class _Decoder:
         self._slices: SliceCheck | None = None
         if check_slices:
             self._slices = SliceCheck.for_stream(index.facts.codec, index.facts.extradata)
+        self._ahead: deque[tuple[int, Packet]] = deque()  # demuxed, and not yet decoded
+        self._checks: dict[int, Future[bool]] = {}  # by row: whether a packet's picture is whole
         self._trusted = False
         self._start = start
         self._run_first = 0  # number of the key frame at which decoding started
@@ -249,7 +254,7 @@ class _Decoder:
     def _run(self) -> Generator[_Picture, None, None]:
         index = self._index
         packets, numbers = index.packets, index.numbers
-        for row, packet in self._packets():
+        for row, packet in self._looking_ahead():
             number = int(numbers[row])
             if packets.broken[row] or packets.suspect[row]:
                 yield from self._leave()
@@ -270,7 +275,7 @@ class _Decoder:
                 self._follows(packet)
             is_leading = number < self._run_first
             packet.pts, packet.dts = row, None
-            whole = None if self._slices is None else self._slices.submit(packet)
+            whole = self._check_from(row, packet)
             pictures, damaged = self._decode(packet)
             damaged |= whole is not None and not whole.result()
             if packets.key[row]:
@@ -286,6 +291,42 @@ class _Decoder:
                 self._fed[number] = row
             yield from self._shown(pictures)
         yield from self._leave()
+
+    def _looking_ahead(self) -> Iterator[tuple[int, Packet]]:
+        """Row and packet from the starting packet on; some more are demuxed, for the slices' check.
+
+        An error is raised where its packet would come, not before.
+        """
+        packets = self._packets()
+        error: BaseException | None = None
+        exhausted = False
+        while self._ahead or not exhausted:
+            while not exhausted and len(self._ahead) <= _CHECKED_AHEAD:
+                try:
+                    self._ahead.append(next(packets))
+                except StopIteration:
+                    exhausted = True
+                except StudyError as found:
+                    exhausted, error = True, found
+            if self._ahead:
+                yield self._ahead.popleft()
+        if error is not None:
+            raise error
+
+    def _check_from(self, row: int, packet: Packet) -> "Future[bool] | None":
+        """The check of a packet's slices; those of the packets that follow are started too.
+
+        Waiting for another thread at every packet would cost more than decoding on cores that are
+        busy. Nothing is started beyond a key packet, which may bring other parameters.
+        """
+        if self._slices is None:
+            return None
+        for ahead, content in itertools.chain([(row, packet)], self._ahead):
+            if ahead != row and self._index.packets.key[ahead]:
+                break
+            if ahead not in self._checks:
+                self._checks[ahead] = self._slices.submit(content)
+        return self._checks.pop(row)
 
     def _packets(self) -> Iterator[tuple[int, Packet]]:
         """Row and packet from the starting packet on."""
@@ -343,6 +384,7 @@ class _Decoder:
             self._frame_numbers.restart()
         if self._slices is not None:
             self._slices.restart()
+            self._checks.clear()  # what was started for packets ahead followed the damage
         self._trusted = True
         self._run_first = number
         self._fed.clear()
