@@ -87,7 +87,7 @@ class Found:
 
     detected_at: NDArray[np.float64]  # (lesions,) confidence of the best event in it; -inf: none
     listed: NDArray[np.bool_]  # (lesions,) whether one of the first pictures lies in it
-    events: int
+    events: tuple[DecodedEvent, ...]  # of findings
 
 
 @dataclass(frozen=True)
@@ -199,12 +199,13 @@ class Bench:
         print(
             f"\n{len(cases)} studies, {frames:,} frames, {sum(map(len, lesions))} lesions; every "
             f"frame read: {sure} found with a confidence of {CONFIDENT} or more, {unsure} with "
-            f"less; {sum(found.events for found in full)} events of findings; recall in the first "
-            f"{TOP} pictures {_listed(full):.3f}\n"
+            f"less; {sum(len(found.events) for found in full)} events of findings; recall in the "
+            f"first {TOP} pictures {_listed(full):.3f}\n"
         )
         print("| first | limit | encoded | fewer | sure lesions lost (95 % below) ", end="")
-        print("| below .5 | others lost (95 % below) | top 100 | expected unseen | really |")
-        print("|---|---|---:|---:|---:|---:|---:|---:|---:|---:|")
+        print("| below .5 | others lost (95 % below) | events kept | top 100 ", end="")
+        print("| expected unseen | really |")
+        print("|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|")
         for every in THINNINGS:
             outcomes = [
                 self.thinned(case, every, own) for case, own in zip(cases, lesions, strict=True)
@@ -273,7 +274,7 @@ class Bench:
         suspects = rank_suspicious(scores, events, self.priors, self.calibration, None, features)
         ranked = {case.name: np.array([suspect.frame for suspect in suspects], np.int64)}
         listed = top_recall(lesions, ranked).found(TOP)
-        return Found(detection.detected_at, listed, len(findings))
+        return Found(detection.detected_at, listed, tuple(findings))
 
 
 def replayed(
@@ -368,6 +369,14 @@ def _listed(found: Sequence[Found]) -> float:
     return float(listed.mean()) if listed.size else float("nan")
 
 
+def _kept(before: Found, after: Found) -> int:
+    """Events of the full reading that an event of the same finding overlaps in the coarse one."""
+    return sum(
+        any(b.label == a.label and b.start < a.stop and a.start < b.stop for b in after.events)
+        for a in before.events
+    )
+
+
 def _print_row(first: str, limit: str, outcomes: Sequence[Outcome], full: Sequence[Found]) -> None:
     before = np.concatenate([found.detected_at for found in full])
     after = np.concatenate([outcome.found.detected_at for outcome in outcomes])
@@ -385,9 +394,11 @@ def _print_row(first: str, limit: str, outcomes: Sequence[Outcome], full: Sequen
     expected = sum(outcome.expected for outcome in outcomes)
     really = sum(outcome.really for outcome in outcomes)
     counted = f"{expected:.1f} | {really}" if limit else " | "
+    kept = sum(_kept(b, o.found) for b, o in zip(full, outcomes, strict=True))
+    events = sum(len(found.events) for found in full)
     print(
         f"| {first} | {limit} | {share:.1%} | {1 / share:.2f} | {cells[0]} | {weaker} "
-        f"| {cells[1]} | {now:.3f} ({now - then:+.3f}) | {counted} |",
+        f"| {cells[1]} | {kept} of {events} | {now:.3f} ({now - then:+.3f}) | {counted} |",
         flush=True,
     )
 

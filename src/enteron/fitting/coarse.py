@@ -138,7 +138,7 @@ def raw_levels(
             listed = float(np.quantile(everything[:, COLUMN[label]], 1 - LISTED_SHARE))
             level = min(level, listed)
         if np.isfinite(level):
-            levels[label] = float(level)
+            levels[label] = round(float(level), 6)
     return levels
 
 
