@@ -15,6 +15,7 @@ from enteron.inference.coarse_to_fine import CoarseOptions
 from enteron.inference.store import open_embeddings
 from enteron.model.network import start_network
 from enteron.model.options import ModelOptions
+from enteron.progress import SilentProgress
 from enteron.reading import Reader, ReadOptions
 from tests.making import write_frames
 
@@ -114,14 +115,9 @@ def test_a_plan_is_told_kept_and_resumed(model, study, tmp_path, monkeypatch):
     monkeypatch.setattr(budget, "ONCE", 0.0)
     told: list[str] = []
 
-    class Listening:
+    class Listening(SilentProgress):
         def message(self, text: str) -> None:
             told.append(text)
-
-        def task(self, name, total):
-            from enteron.progress import SilentProgress
-
-            return SilentProgress().task(name, total)
 
     full = Reader(model, minutes=1000).read(study, tmp_path / "full", progress=Listening())
     assert full.run.plan is not None

@@ -6,7 +6,6 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from scipy.optimize import approx_fprime
 
 from enteron.context import GROUPS
 from enteron.fitting import context as fitting
@@ -103,9 +102,12 @@ def test_the_gradients_are_those_of_the_losses(group: str, monkeypatch: pytest.M
 
     def compare(loss: Loss, weights: int, parameters: int) -> NDArray[np.float64]:
         at = np.random.default_rng(1).random(parameters) * 0.3
-        np.testing.assert_allclose(
-            loss(at)[1], approx_fprime(at, lambda x: loss(x)[0], 1e-6), atol=2e-5
-        )
+        step = 1e-6
+        differences = [
+            (loss(at + step * unit)[0] - loss(at - step * unit)[0]) / (2 * step)
+            for unit in np.eye(parameters)
+        ]
+        np.testing.assert_allclose(loss(at)[1], differences, atol=2e-5)
         checked.append(group)
         return np.zeros(parameters)
 
