@@ -47,6 +47,21 @@ def test_tune_reports_other_studies_and_writes_what_decode_reads(enteron, folder
     assert figures["presets"]["transit"]["counts"]["studies"] == 4
 
 
+def test_tune_says_whether_context_beats_the_plain_decoder(enteron, folder):
+    def tuned(*arguments):
+        done = enteron("tune", "scores", "truth.json", "--folds", 2, "--json", *arguments)
+        return json.loads(done.stdout)
+
+    compared = tuned()["context"]
+    gains = [compared["with"][name] - value for name, value in compared["without"].items()]
+    # Fewer studies in a fold than a context needs: both are the same, and it is not used.
+    assert set(gains) == {0.0}
+    assert compared["used"] is False
+    assert "context" not in tuned("--no-context")
+    said = enteron("tune", "scores", "truth.json", "--folds", 2).stdout
+    assert "not used, since it does not beat the plain decoder" in " ".join(said.split())
+
+
 def test_tune_fits_with_the_priors_of_the_file_or_of_the_model_folder(enteron, folder):
     def fitted(*arguments):
         enteron("tune", "scores", "truth.json", "--folds", 2, "--out", "model", *arguments)
