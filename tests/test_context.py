@@ -189,3 +189,47 @@ def test_calibrations_without_context_are_stored_as_before():
 def test_contradictions_are_refused(changes: dict[str, tuple[float, ...]], message: str):
     with pytest.raises(ValueError, match=message):
         Context(**{**CONTEXT.model_dump(), **changes})
+
+
+def test_a_reading_uses_the_context_and_leaves_it_out_on_request(tmp_path):
+    """Two readings of one study: run.json and the page say what was done to the scores."""
+    from enteron.calibration import FittedFor
+    from enteron.folders.model import read_record, save_calibration, save_model
+    from enteron.model.network import start_network
+    from enteron.model.options import ModelOptions
+    from enteron.priors import load_priors, priors_hash
+    from enteron.reading import Reader, ReadOptions
+    from tests.making import write_frames
+
+    model = tmp_path / "model"
+    save_model(model, start_network(ModelOptions(backbone="vit-tiny")))
+    record = read_record(model)
+    fitted_for = FittedFor(
+        origin="model",
+        weights=record.weights_hash,
+        settings=record.settings_hash,
+        priors=priors_hash(load_priors()),
+    )
+    plain = Calibration(fitted_for=fitted_for, studies=4)
+    fitted = Calibration(
+        fitted_for=fitted_for,
+        studies=4,
+        likelihood=FrameCalibration(context=CONTEXT),
+        without_context=plain,
+    )
+    save_calibration(fitted, model / "calibration.json")
+    study = write_frames(tmp_path / "77", range(10, 42, 2))
+    readings = {
+        use: Reader(model, ReadOptions(context=use, views="none")).read(study, tmp_path / str(use))
+        for use in (True, False)
+    }
+    used, left_out = (readings[use].run.frame_calibration for use in (True, False))
+    assert used is not None
+    assert used.context == CONTEXT
+    assert left_out is not None
+    assert left_out.context is None
+    pages = {use: (tmp_path / str(use) / "report.html").read_text() for use in readings}
+    assert "Scores include those of the minutes around a frame" in pages[True]
+    assert "Scores include those" not in pages[False]
+    assert readings[False].run.settings["context"] is False
+    assert "context" not in readings[True].run.settings
