@@ -1,6 +1,6 @@
 """Cheaper forms of the encoder of the model in the box: what they cost in findings and events.
 
-`enteron bench cheaper_encoder -- --drawn ROOT [--parts auc events speed]`. Every form is compared
+`enteron bench cheaper_encoder -- --drawn ROOT [--parts drift auc events speed]`. Forms are compared
 with fp32 (`onnx`): AUC on left-out videos by `real_protocol.json`, with the layer of local evidence
 fitted on fp32 features as in the box, int8 calibrated on frames of the other folds' videos and of
 drawings; events of real videos and of drawn studies (a root that `enteron phantom` made); and
@@ -16,8 +16,10 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import onnx
 import torch
 from numpy.typing import NDArray
 from onnx import TensorProto, helper
@@ -46,6 +48,7 @@ from enteron.inference.static_int8 import Int8Options, int8_graph
 from enteron.inference.views import VIEW_SETS
 from enteron.labels import FINDINGS
 from enteron.model.backbones import Backbone
+from enteron.model.options import FEATURES
 from enteron.model.patches import LocalEvidence
 from enteron.model.preprocessing import window_rows
 from enteron.priors import load_priors
@@ -64,7 +67,8 @@ FORMS: dict[str, Int8Options] = {
     "8 bits in pairs, corrected": Int8Options(),
     "8 bits, corrected": Int8Options("eight"),
 }
-SHIPPED = "8 bits in pairs, corrected"
+PARTS = ("drift", "auc", "events", "speed")
+PLAIN = "ONNX Runtime's own, 8 bits"
 
 
 def main() -> None:
@@ -73,17 +77,14 @@ def main() -> None:
     parser.add_argument("--drawn", type=Path, required=True)
     parser.add_argument("--drawn-studies", type=int, default=3)
     parser.add_argument("--out", type=Path, default=ROOT / "runs/cheaper")
-    parser.add_argument("--parts", nargs="+", choices=["auc", "events", "speed"], default=["auc"])
+    parser.add_argument("--parts", nargs="+", choices=list(PARTS), default=PARTS)
     parser.add_argument("--forms", nargs="+", choices=list(FORMS), default=list(FORMS))
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
-    if "auc" in options.parts:
-        auc(options)
-    if "events" in options.parts:
-        events(options)
-    if "speed" in options.parts:
-        speed(options)
+    parts = {"drift": drifts, "auc": auc, "events": events, "speed": speed}
+    for part in options.parts:
+        parts[part](options)
 
 
 def box() -> Backbone:
@@ -99,6 +100,93 @@ def form_graph(backbone: Backbone, form: Int8Options, images: ImageBatch, *, map
         output = helper.make_tensor_value_info(MAPS, TensorProto.FLOAT, None)
         model.graph.output.append(output)
     return model.SerializeToString()
+
+
+def stored_graph(backbone: Backbone, name: str, options: argparse.Namespace) -> bytes:
+    """A form calibrated as the box is: on real and on drawn frames."""
+    path = options.out / f"{_file_name(name)}.onnx"
+    if not path.exists():
+        roots = [options.data, options.drawn]
+        images = calibration_images(roots, backbone.spec.preprocessing)
+        if name == PLAIN:
+            _quantise_plainly(backbone, images, path)
+        else:
+            path.write_bytes(form_graph(backbone, FORMS[name], images, maps=False))
+    return path.read_bytes()
+
+
+def _quantise_plainly(backbone: Backbone, images: ImageBatch, path: Path) -> None:
+    """Convolutions and additions as ONNX Runtime quantises them without further settings."""
+    from onnxruntime import quantization
+
+    class Reader(quantization.CalibrationDataReader):
+        def __init__(self) -> None:
+            self._rows = iter(images)
+
+        def get_next(self) -> Any:
+            image = next(self._rows, None)
+            return None if image is None else {GRAPH_INPUT: image[None]}
+
+    exported = onnx.load_model_from_string(export_graph(backbone))
+    trunk = [n.name for n in exported.graph.node if n.op_type in ("Conv", "Clip")]
+    quantization.quantize_static(
+        exported,
+        path,
+        Reader(),
+        per_channel=True,
+        nodes_to_quantize=trunk,
+        weight_type=quantization.QuantType.QInt8,
+    )
+
+
+# ---- drift and processor time
+
+
+def drifts(options: argparse.Namespace) -> None:
+    """On one real frame of every video that did not calibrate, one thread, in turns."""
+    backbone = box()
+    preprocessing = backbone.spec.preprocessing
+    images = []
+    for entry in open_dataset(options.data).studies.values():
+        with entry.open() as study:
+            frame = study.frame(int(study.numbers[len(study) // 5]))
+        if frame.image is not None:
+            images.append(preprocessing.resize_and_crop(frame.image))
+    graphs = {EXACT: export_graph(backbone)}
+    graphs |= {name: stored_graph(backbone, name, options) for name in (PLAIN, *options.forms)}
+    encoders = {
+        name: OnnxEncoder(graph, name, "", preprocessing, 1) for name, graph in graphs.items()
+    }
+    batch = np.stack(images)
+    features = {name: encoder.encode(batch) for name, encoder in encoders.items()}
+    seconds: dict[str, list[float]] = {name: [] for name in encoders}
+    for _ in range(options.rounds):
+        for name, encoder in encoders.items():
+            start = time.process_time()
+            encoder.encode(batch[:16])
+            seconds[name].append((time.process_time() - start) / 16)
+    exact = features[EXACT]
+    print(f"{len(batch)} real frames; processor time of one thread, {options.rounds} rounds\n")
+    print("| | ms | ratio | cosine: mean | worst | of spread | evidence: worst correlation |")
+    print("|---|---:|---:|---:|---:|---:|---:|")
+    for name, found in features.items():
+        measured = drift(found[:, :FEATURES], exact[:, :FEATURES])
+        cosines = [
+            drift(a[None], b[None]).cosine
+            for a, b in zip(found[:, :FEATURES], exact[:, :FEATURES], strict=True)
+        ]
+        evidence = [
+            np.corrcoef(found[:, column], exact[:, column])[0, 1]
+            for column in range(FEATURES, exact.shape[1])
+        ]
+        ratios = [a / b for a, b in zip(seconds[EXACT], seconds[name], strict=True)]
+        print(
+            f"| {name} | {1000 * statistics.median(seconds[name]):.1f} "
+            f"| {statistics.median(ratios):.2f} | {np.mean(cosines):.4f} | {measured.cosine:.4f} "
+            f"| {measured.of_spread:.3f} | {min(evidence):.3f} |",
+            flush=True,
+        )
+    print()
 
 
 # ---- AUC on left-out videos
@@ -234,13 +322,10 @@ def events(options: argparse.Namespace) -> None:
     calibration = load_calibration(default_model())
     backbone = box()
     preprocessing = backbone.spec.preprocessing
-    images = calibration_images([options.data, options.drawn], preprocessing)
     encoders: dict[str, Encoder] = {EXACT: make_encoder(model.backbone, EXACT)}
     for name in options.forms:
-        graph = form_graph(backbone, FORMS[name], images, maps=False)
-        encoders[name] = OnnxEncoder(
-            graph, _file_name(name), backbone.hash(), preprocessing, len(encoders) and 1
-        )
+        graph = stored_graph(backbone, name, options)
+        encoders[name] = OnnxEncoder(graph, _file_name(name), backbone.hash(), preprocessing, 1)
     # The drawings that calibrated int8 are not those that are read: the last ones are.
     kinds = {
         "real": list(open_dataset(options.data).studies.values()),

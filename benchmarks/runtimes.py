@@ -88,7 +88,7 @@ def _backbone(name: str) -> Backbone:
 
 def table(backbone: Backbone, images: ImageBatch, threads: int, rounds: int) -> None:
     names = ["torch", "torch-int8", "onnx"]
-    names += [] if backbone.spec.name == "lite" else ["onnx-int8"]
+    names += [] if backbone.spec.name == "lite" else ["onnx-int8", "torch-tome", "onnx-tome"]
     names += ["openvino"] if openvino_installed() else []
     encoders = {name: build_encoder(backbone, name, threads) for name in names}
     features = {name: encoder.encode(images) for name, encoder in encoders.items()}
