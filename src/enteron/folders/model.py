@@ -4,6 +4,7 @@ model.json          what the tensors mean and where they come from   ModelRecord
 model.safetensors   the tensors                                      enteron.model.weights
 encoder.onnx        what they compute, in a packed folder: neither   enteron.inference.graph_model
 head.onnx             graph has weights of its own
+encoder-int8.onnx   the encoder in int8, where it was packed so      enteron.inference.static_int8
 card.md             the same for people                              enteron.folders.model_card
 split.json          which studies trained, validated, were put aside enteron.datasets.splits
 calibration.json    what scores mean, fitted on other studies        enteron.calibration
