@@ -41,8 +41,13 @@ class Setting:
 SETTINGS: Final[tuple[Setting, ...]] = (
     Setting("flip", None, 1.0, None, None),
     Setting("none", None, 1.0, None, None),
+    Setting("none", CoarseOptions(stride=8, limit=0.05), 0.363, 0.968, 0.838),
+    Setting("none", CoarseOptions(stride=16, limit=0.1), 0.295, 0.968, 0.838),
+    Setting("none", CoarseOptions(stride=16, limit=0.4), 0.242, 0.806, 0.637),
 )
-"""The most thorough first."""
+"""The most thorough first. Shares and lesions of the coarse ones are those of the real runs of
+Kvasir-Capsule with the model in the box, 31 lesions (docs/inference.md); other studies may need
+more frames, drawn ones do."""
 
 
 @dataclass(frozen=True)
