@@ -55,11 +55,15 @@ def break_studies(root: Path) -> list[str]:
 
 
 def reading_bytes(out: Path) -> dict[str, str]:
-    """Hash of every file of every reading that an undisturbed run would make the same."""
+    """Hash of every file of every reading that an undisturbed run would make the same.
+
+    Folders of studies that could not be read have a `run.json` that says how far it went.
+    """
     return {
         f"{folder.name}/{name}": hashlib.sha256((folder / name).read_bytes()).hexdigest()
         for folder in sorted(out.iterdir())
         if (folder / "run.json").is_file()
+        and json.loads((folder / "run.json").read_text())["state"] == "finished"
         for name in SAME
     }
 
