@@ -186,6 +186,8 @@ class Reader(threading.Thread):
             try:
                 status, answer = self._once(method, path, body)
             except (OSError, http.client.HTTPException):
+                if self._connection is not None:
+                    self._connection.close()
                 self._connection = None
                 if time.monotonic() > self._until + 120:
                     raise
