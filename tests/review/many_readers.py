@@ -132,6 +132,13 @@ class Reader(threading.Thread):
                 self._step()
         except BaseException as error:
             self.failure = error
+        finally:
+            self._hang_up()
+
+    def _hang_up(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+        self._connection = None
 
     def _step(self) -> None:
         kind = self._random.choices(
@@ -186,9 +193,7 @@ class Reader(threading.Thread):
             try:
                 status, answer = self._once(method, path, body)
             except (OSError, http.client.HTTPException):
-                if self._connection is not None:
-                    self._connection.close()
-                self._connection = None
+                self._hang_up()
                 if time.monotonic() > self._until + 120:
                     raise
                 time.sleep(0.1)
