@@ -34,6 +34,7 @@ from enteron.folders.model import (
 from enteron.folders.packing import pack_model
 from enteron.folders.reading import trained_on_sentence
 from enteron.inference.accelerator import uses_cuda
+from enteron.inference.embed import embed_study
 from enteron.inference.graph_model import GraphBackbone, StoredGraph
 from enteron.inference.graph_weights import WEIGHTS_FILE
 from enteron.inference.runtimes import (
@@ -49,6 +50,7 @@ from enteron.model.options import ModelOptions
 from enteron.model.preprocessing import window_rows
 from enteron.model.tensor_table import read_table
 from enteron.priors import load_priors, priors_hash
+from enteron.study import open_study
 from enteron.training.run import training_sources
 from enteron.training.sampling import Samples, StudySamples
 from enteron.types import FrameLabels, Layout, TrainingSource
@@ -197,6 +199,18 @@ def test_int8_is_another_runtime_of_a_packed_folder(with_int8, packed):
     measured = drift(encoder.encode(batch), exact)
     assert measured.cosine > 0.99
     assert 1e-4 < measured.of_spread < 0.3  # near, and not the same
+
+
+def test_embeddings_of_another_quantisation_are_refused(with_int8, tmp_path):
+    """The same weights packed on other pictures have other scales, and give other embeddings."""
+    study = open_study(write_frames(tmp_path / "77", range(3), size=64))
+    encoder = make_encoder(open_model(with_int8).backbone, "onnx-int8")
+    graph = (with_int8 / "encoder-int8.onnx").read_bytes()
+    assert encoder.quantisation == hashlib.sha256(graph).hexdigest()
+    embed_study(study, encoder, tmp_path / "stored.npy")
+    encoder.quantisation = "0" * 64
+    with pytest.raises(EnteronError, match="quantisation of the encoder"):
+        embed_study(study, encoder, tmp_path / "stored.npy")
 
 
 def test_int8_is_read_without_torch(with_int8, tmp_path):

@@ -179,6 +179,7 @@ def _store_key(
         redundancy=options.redundancy,
         study=structure.hexdigest(),
         samples=sampled_hash(files),
+        quantisation=getattr(encoder, "quantisation", None),  # most encoders have none
         coarse=None if coarse is None else coarse.policy.key,
     )
 

@@ -1,5 +1,6 @@
 """A model as the graphs of its folder: encoder and head in ONNX Runtime, without torch."""
 
+import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -84,7 +85,9 @@ class GraphBackbone:
                 "the model folder has no encoder in int8",
                 "use --runtime onnx, or pack the model again with `enteron pack --int8 DATA`",
             )
-        return self._encoder(self.int8, "onnx-int8", threads)
+        encoder = self._encoder(self.int8, "onnx-int8", threads)
+        encoder.quantisation = hashlib.sha256(self.int8.graph).hexdigest()
+        return encoder
 
     def _encoder(self, graph: StoredGraph, runtime: str, threads: int) -> "OnnxEncoder":
         from enteron.inference.onnx_runtime import GRAPH_INPUT, GRAPH_OUTPUT, OnnxEncoder

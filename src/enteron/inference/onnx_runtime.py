@@ -43,6 +43,8 @@ class OnnxEncoder:
     ) -> None:
         self.runtime = runtime
         self.backbone_hash = backbone_hash
+        self.quantisation: str | None = None
+        """Hash of the graph, where it holds more than the weights: see `StoreKey.quantisation`."""
         self.preprocessing = preprocessing
         self.batch = _IMAGES_PER_THREAD * threads
         self._session = open_session(graph) if isinstance(graph, bytes) else graph

@@ -82,12 +82,15 @@ class StoreKey(Options):
     """Hash of sampled bytes of every file."""
     field: str | None = None
     """Circle inside the field of view, measured on a sample of frames; none where borders stay."""
+    quantisation: str | None = None
+    """Hash of the stored graph where its numbers depend on more than the weights: scales of int8,
+    measured on pictures when the model was packed."""
     coarse: str | None = None
     """Hash of the policy that chose the frames to encode; none where every frame is encoded."""
 
     @model_serializer(mode="wrap")
     def _serialise(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return without_defaults(handler(self), self, "field", "coarse")
+        return without_defaults(handler(self), self, "field", "quantisation", "coarse")
 
 
 _KEY_FIELDS = {
@@ -100,6 +103,7 @@ _KEY_FIELDS = {
     "study": "files of the study",
     "samples": "content of the study's files",
     "field": "field of view of the capsule",
+    "quantisation": "quantisation of the encoder",
     "coarse": "choice of frames to encode",
 }
 
