@@ -204,7 +204,9 @@ def test_int8_is_another_runtime_of_a_packed_folder(with_int8, packed):
 def test_embeddings_of_another_quantisation_are_refused(with_int8, tmp_path):
     """The same weights packed on other pictures have other scales, and give other embeddings."""
     study = open_study(write_frames(tmp_path / "77", range(3), size=64))
-    encoder = make_encoder(open_model(with_int8).backbone, "onnx-int8")
+    backbone = open_model(with_int8).backbone
+    assert isinstance(backbone, GraphBackbone)
+    encoder = backbone.int8_encoder(1)
     graph = (with_int8 / "encoder-int8.onnx").read_bytes()
     assert encoder.quantisation == hashlib.sha256(graph).hexdigest()
     embed_study(study, encoder, tmp_path / "stored.npy")

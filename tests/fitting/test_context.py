@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from enteron.context import GROUPS
 from enteron.fitting import context as fitting
-from enteron.fitting.context import ContextFit, choose_context, fit_weights
+from enteron.fitting.context import ContextFit, choose_context
 from enteron.fitting.decoder import (
     FitOptions,
     compare_context,
@@ -42,6 +42,11 @@ def drawn_study(seed: int, noise: float = 2.0, burst: int = 60) -> LabelledStudy
 
 EVERYTHING = ContextFit(groups=tuple(GROUPS))
 STUDIES = [drawn_study(seed) for seed in range(6)]
+
+
+def fit_weights(group: str, studies: list[LabelledStudy], options: ContextFit) -> tuple[float, ...]:
+    parts = [fitting._part(group, study, n, options) for n, study in enumerate(studies)]
+    return fitting._fitted(group, parts, options)
 
 
 def region_accuracy(study: LabelledStudy) -> float:

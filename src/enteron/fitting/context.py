@@ -155,15 +155,8 @@ def _quality(
 # ---- the fit of one group
 
 
-def fit_weights(
-    group: str, studies: Sequence[LabelledStudy], options: ContextFit
-) -> tuple[float, ...]:
-    """Weight of the frame itself and of each mean, for the labels of a group."""
-    parts = [_part(group, study, number, options) for number, study in enumerate(studies)]
-    return _fitted(group, parts, options)
-
-
 def _fitted(group: str, parts: Sequence["_Design"], options: ContextFit) -> tuple[float, ...]:
+    """Weight of the frame itself and of each mean, for the labels of a group."""
     data = _joined(parts)
     fit = _fit_regions if group == "regions" else _fit_labels
     weights = fit(data, options)
