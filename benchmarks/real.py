@@ -26,6 +26,7 @@ from sklearn.preprocessing import StandardScaler
 from benchmarks._real_trunk import large_input, tuned_stages
 from enteron.context import log_odds
 from enteron.datasets.dataset import DatasetStudy
+from enteron.datasets.kvasir import RECORDING_FRAMES
 from enteron.datasets.layouts import open_dataset
 from enteron.datasets.splits import Split, save_split
 from enteron.errors import StudyError
@@ -493,6 +494,7 @@ def default_with_context(
             video_scores(frames, train[own], left_out[own] * scales + biases),
             samples.labels.present[own],
             samples.labels.known[own],
+            recording_frames=RECORDING_FRAMES,
         )
         for place in np.unique(samples.study)
         if (own := np.flatnonzero(samples.study == place)).size

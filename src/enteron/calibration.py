@@ -49,7 +49,7 @@ EveryLabel = AfterValidator(_require_every_label)
 
 # Bounds of what a file may ask for. They lie far outside of what any fit gives, and inside of what
 # the arithmetic of decoding holds: a value beyond them was not fitted by enteron.
-TEMPERATURES: Final = (0.05, 20.0)  # fits search 0.2 to 5, the paper 0.5 to 2
+TEMPERATURES: Final = (0.05, 20.0)  # fits search all of it, the paper 0.5 to 2
 LARGEST_BIAS: Final = 50.0  # log-odds; those of scores end at 13.8
 LARGEST_COEFFICIENT: Final = 1000.0  # intercept or slope of a logistic curve over log-odds
 LARGEST_KAPPA: Final = 100.0
@@ -59,6 +59,7 @@ _ROUNDING = 1e-9  # a mean of probabilities may exceed 1 in its last digits
 
 Threshold = Annotated[float, Field(gt=0, le=1)]
 MeanShare = Annotated[float, Field(ge=0, le=1 + _ROUNDING)]
+Temperature = Annotated[float, Field(ge=TEMPERATURES[0], le=TEMPERATURES[1])]
 Bias = Annotated[float, Field(ge=-LARGEST_BIAS, le=LARGEST_BIAS)]
 Coefficient = Annotated[float, Field(ge=-LARGEST_COEFFICIENT, le=LARGEST_COEFFICIENT)]
 Kappa = Annotated[float, Field(ge=1e-6, le=LARGEST_KAPPA)]
@@ -100,7 +101,11 @@ class FrameCalibration(Options):
     context: Context | None = None
     """What refines scores by those around them in time, before anything else; none in the paper."""
 
-    temperature: float = Field(default=1.0, ge=TEMPERATURES[0], le=TEMPERATURES[1])
+    temperature: Temperature = 1.0
+
+    anatomy_temperature: Temperature | None = None
+    """Of regions and landmarks, where their scores come from another part of the model than those
+    of findings; None: the same for all labels, as in the paper."""
 
     bias: Annotated[dict[str, Bias], EveryLabel] = Field(default_factory=no_bias)
     """Added to the log-odds of each label; 0 in the paper. It undoes the change of base rates by
@@ -113,7 +118,13 @@ class FrameCalibration(Options):
 
     @model_serializer(mode="wrap")
     def _serialise(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return without_defaults(handler(self), self, "context")
+        return without_defaults(handler(self), self, "context", "anatomy_temperature")
+
+    def temperature_of(self, label: str) -> float:
+        """What the log-odds of a label are divided by."""
+        if label in FINDINGS or self.anatomy_temperature is None:
+            return self.temperature
+        return self.anatomy_temperature
 
     @model_validator(mode="before")
     @classmethod
@@ -312,8 +323,8 @@ def logit(p: NDArray[np.floating]) -> NDArray[np.float32]:
 
 
 def sigmoid(x: NDArray[np.floating]) -> NDArray[np.float32]:
-    """Probabilities of an array of log-odds."""
-    return (1 / (1 + np.exp(-x))).astype(np.float32)
+    """Probabilities of an array of log-odds; at least 2e-35, where exp would overflow."""
+    return (1 / (1 + np.exp(-np.maximum(x, -80)))).astype(np.float32)
 
 
 def log_odds(p: float) -> float:
@@ -336,6 +347,7 @@ def calibrated(scores: Scores, calibration: FrameCalibration) -> NDArray[np.floa
     bias = np.array([calibration.bias[label] for label in LABELS], dtype=np.float32)
     context = calibration.context
     values = scores.values if context is None else context.refined(scores)
-    if calibration.temperature == 1 and not bias.any():
+    temperature = np.array([calibration.temperature_of(label) for label in LABELS], np.float32)
+    if (temperature == 1).all() and not bias.any():
         return values
-    return sigmoid(logit(values) / np.float32(calibration.temperature) + bias)
+    return sigmoid(logit(values) / temperature + bias)

@@ -365,11 +365,19 @@ def combination_hash(
         if model is None:
             return None
         scale = member.run.frame_calibration if averaged == "calibrated" else None
-        applied = None if scale is None else [scale.temperature, sorted(scale.bias.items())]
+        applied = None
+        if scale is not None:
+            applied = [*_temperatures(scale), sorted(scale.bias.items())]
         share = round(weight / sum(weights), 9)
         parts.append(json_text([model, applied, *_scored(member.run.runtime), share]))
     content = json_text(["combination", mean, averaged, sorted(parts)])
     return hashlib.sha256(content.encode()).hexdigest()
+
+
+def _temperatures(scale: FrameCalibration) -> list[float]:
+    """The temperature of all labels, or those of findings and of anatomy."""
+    apart = scale.anatomy_temperature
+    return [scale.temperature] if apart is None else [scale.temperature, apart]
 
 
 def _scored(runtime: RuntimeFacts | None) -> list[object]:

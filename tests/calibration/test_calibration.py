@@ -3,6 +3,7 @@
 import copy
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +11,14 @@ from scipy.optimize import minimize
 from scipy.special import expit
 from sklearn.metrics import f1_score
 
-from enteron.calibration import Calibration, FrameCalibration, calibrated, logit, sigmoid
+from enteron.calibration import (
+    LARGEST_BIAS,
+    Calibration,
+    FrameCalibration,
+    calibrated,
+    logit,
+    sigmoid,
+)
 from enteron.errors import ConfigError, LabelError
 from enteron.fitting.frames import (
     CENTRES,
@@ -27,7 +35,7 @@ from enteron.fitting.frames import (
     temperature_by_likelihood,
 )
 from enteron.folders.model import load_calibration, save_calibration
-from enteron.labels import COLUMN, LABELS
+from enteron.labels import ANATOMY, COLUMN, LABELS
 from enteron.types import Annotation, FrameAxis, Scores, Segment, Unit
 
 
@@ -65,6 +73,58 @@ def test_likelihood_equals_a_direct_minimisation():
     temperature, bias = temperature_by_likelihood(count_log_odds([one]))
     assert temperature == pytest.approx(math.exp(direct[0]), rel=0.01)
     np.testing.assert_allclose(bias, direct[1:], atol=0.02)
+
+
+def test_anatomy_may_have_a_temperature_of_its_own():
+    # Scores of anatomy are five times too flat, those of findings somewhat too steep.
+    def two_sources(seed: int) -> LabelledStudy:
+        flat, steep = study(seed, temperature=0.2), study(seed, temperature=1.5)
+        values = flat.scores.values.copy()
+        values[:, len(ANATOMY) :] = steep.scores.values[:, len(ANATOMY) :]
+        return LabelledStudy(replace(flat.scores, values=values), flat.truth)
+
+    studies = [two_sources(seed) for seed in range(4)]
+    apart = fit_calibration(studies, anatomy_apart=True).likelihood
+    assert apart.anatomy_temperature == pytest.approx(0.2, rel=0.05)
+    assert apart.temperature == pytest.approx(1.5, rel=0.05)
+    together = fit_calibration(studies).likelihood
+    assert together.anatomy_temperature is None
+    assert 0.25 < together.temperature < 1.4  # wrong for both
+    assert apart.after is not None
+    assert together.after is not None
+    assert apart.after.ece < together.after.ece / 3
+
+    expected = logit(studies[0].scores.values)
+    expected[:, : len(ANATOMY)] /= apart.anatomy_temperature
+    expected[:, len(ANATOMY) :] /= apart.temperature
+    expected += np.array([apart.bias[label] for label in LABELS])
+    np.testing.assert_allclose(calibrated(studies[0].scores, apart), sigmoid(expected), atol=1e-5)
+
+
+def test_a_temperature_of_anatomy_is_kept_by_the_file(tmp_path):
+    frames = FrameCalibration(temperature=0.9, anatomy_temperature=0.1)
+    save_calibration(Calibration(likelihood=frames), tmp_path / "calibration.json")
+    loaded = load_calibration(tmp_path / "calibration.json").likelihood
+    assert loaded.temperature_of("ulcer") == 0.9
+    assert loaded.temperature_of("colon") == loaded.temperature_of("pylorus") == 0.1
+    assert "anatomy_temperature" not in FrameCalibration().model_dump()
+
+
+def test_log_odds_of_any_size_have_a_probability():
+    # The lowest temperature makes log-odds of 276 of the surest score.
+    x = np.array([-1e4, -276, -80, -5, 0, 5, 276, 1e4], np.float32)
+    np.testing.assert_allclose(sigmoid(x), expit(x.astype(np.float64)), rtol=1e-5, atol=1e-34)
+
+
+def test_scores_that_separate_a_label_have_a_bias_within_bounds():
+    rng = np.random.default_rng(0)
+    truth = rng.random((500, len(LABELS))) < 0.3
+    values = np.where(truth, 0.001, 0.0005).astype(np.float32)
+    one = LabelledStudy(Scores("s", FrameAxis(np.arange(500)), values), truth)
+    fitted = fit_calibration([one]).likelihood
+    assert max(abs(b) for b in fitted.bias.values()) <= LARGEST_BIAS
+    p = calibrated(one.scores, fitted)
+    assert p[truth].min() > p[~truth].max()
 
 
 def test_a_label_without_positives_keeps_its_scores_and_is_never_emitted():

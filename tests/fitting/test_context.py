@@ -1,6 +1,7 @@
 """Fitting contexts: what is gained on studies left out, and what is left alone."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -52,6 +53,34 @@ def fit_weights(group: str, studies: list[LabelledStudy], options: ContextFit) -
 def region_accuracy(study: LabelledStudy) -> float:
     best = study.scores.values[:, : len(REGIONS)].argmax(axis=1)
     return float(study.truth[np.arange(ROWS), best].mean())
+
+
+def test_an_excerpt_says_nothing_of_means_that_reach_beyond_its_runs():
+    # Two runs of 40 frames, far from each other; the rest of the recording is missing.
+    #   frames  0......39                5000....5039
+    frames = np.concatenate([np.arange(40), 5000 + np.arange(40)])
+    values = np.full((80, len(LABELS)), 0.5, "f")
+    scores = Scores("excerpt", FrameAxis(frames), values)
+    truth = np.zeros(values.shape, np.bool_)
+    whole = LabelledStudy(scores, truth)
+    excerpt = LabelledStudy(scores, truth, recording_frames=40_000)
+    scales = (10.0, 30.0, 100.0, 3000.0)
+    assert fitting.scales_within(scales, [whole]) == scales
+    assert fitting.scales_within(scales, [excerpt, whole]) == (10.0, 30.0)
+
+
+def test_context_of_excerpts_is_fitted_on_short_scales_only():
+    def excerpt(study: LabelledStudy) -> LabelledStudy:
+        return replace(study, recording_frames=40_000)
+
+    short = [excerpt(drawn_study(seed)) for seed in range(6)]  # runs of 3,000 frames
+    fitted = choose_context(short)
+    assert fitted.context is not None
+    assert max(fitted.context.scales) <= 3000
+    single = [
+        replace(s, scores=replace(s.scores, axis=FrameAxis(1000 * np.arange(ROWS)))) for s in short
+    ]
+    assert choose_context(single).context is None  # every frame stands alone
 
 
 def test_noisy_scores_gain_on_a_study_that_was_left_out():

@@ -8,7 +8,7 @@ import typer
 from enteron.cli.parameters import AcceleratorOption, RuntimeOption
 
 if TYPE_CHECKING:
-    from enteron.calibration import Calibration
+    from enteron.calibration import Calibration, FrameCalibration
     from enteron.fitting.calibrate import CalibrationReport
     from enteron.fitting.decoder import ContextComparison
 
@@ -144,6 +144,15 @@ def _fit_between(model: Path, readings: list[Path]) -> None:
     )
 
 
+def _temperatures(frames: "FrameCalibration") -> str:
+    if frames.anatomy_temperature is None:
+        return f"Temperature {frames.temperature:.2f}"
+    return (
+        f"Temperature {frames.temperature:.2f} for findings, {frames.anatomy_temperature:.2f} for "
+        "regions and landmarks"
+    )
+
+
 def _show_measured(calibration: "Calibration") -> None:
     """How well findings are told apart on real frames, and which are not reported."""
     from enteron.cli.console import console, table
@@ -186,7 +195,7 @@ def _show(report: "CalibrationReport", model: str) -> None:
     out.print(thresholds)
     if likelihood.before is not None and likelihood.after is not None:
         out.print(
-            f"Temperature {likelihood.temperature:.2f}; calibration error "
+            f"{_temperatures(likelihood)}; calibration error "
             f"{likelihood.before.ece:.3f} before, {likelihood.after.ece:.3f} after. "
             "A dash: never emitted, since no frame showed it"
             f"{', or none is known not to' if is_partial else ''}."
@@ -198,6 +207,12 @@ def _show(report: "CalibrationReport", model: str) -> None:
         )
     if report.context is not None:
         show_context(report.context, used=calibration.uses_context)
+    elif gain := calibration.context_gains.get("findings"):
+        out.print(
+            "Scores refined by those around them in time, mean AP of findings in frames of "
+            f"left-out studies: {gain.without:.3f} without, {gain.with_context:.3f} with: "
+            + ("used." if calibration.uses_context else "not used.")
+        )
     show_reliability(calibration)
     show_promise(calibration)
     _show_measured(calibration)

@@ -96,7 +96,7 @@ def calibrate_model(
     local evidence alone, they are calibrated on training studies too, as models scored these that
     had not seen them (`enteron.folders.left_out`). `measure`: data roots that take part in no fit;
     findings are measured on them. `use_context`: scores are refined by those around them in time,
-    if events of left-out studies gain by it; the calibration without it is stored beside.
+    if left-out studies gain by it; the calibration without it is stored beside.
     """
     record = read_record(model)
     roots = (data,) if isinstance(data, Path) else tuple(data)
@@ -139,10 +139,13 @@ def calibrate_model(
         "reference": _reference(entries | left_out_entries, studies, folder),
     }
 
+    by_evidence = record.options.findings == "evidence"
+    options = FitOptions(budget=budget, anatomy_apart=by_evidence)
+
     def fit(context: bool) -> Calibration:
         fitted = fit_lists(
             judged,
-            fit_decoder(studies, priors, FitOptions(budget=budget, context=context)),
+            fit_decoder(studies, priors, options.model_copy(update={"context": context})),
             priors,
             lesion_recall=lesion_recall,
             devices=devices,
@@ -151,9 +154,11 @@ def calibrate_model(
         return fitted.model_copy(update=facts)
 
     comparison: ContextComparison | None = None
-    if use_context:
-        comparison = compare_context(studies, priors, FitOptions(budget=budget))
-    calibration = fit(context_pays(comparison))
+    if use_context and not by_evidence:
+        comparison = compare_context(studies, priors, options)
+    # Findings by evidence are calibrated on excerpts, which have no events to compare: whether
+    # context is used is then decided by frames of left-out studies, in the fit itself.
+    calibration = fit(use_context if by_evidence else context_pays(comparison))
     measured: dict[str, Measured] | None = None
     if left_out or measure:
         titles = ", ".join(dict.fromkeys(datasets[key].title for key in left_out_entries))

@@ -15,7 +15,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from enteron.calibration import Calibration, logit
+from enteron.calibration import Calibration, logit, sigmoid
+from enteron.context import Context
 from enteron.decoding import DecodeOptions, preset
 from enteron.decoding.pipeline import decision_thresholds, frame_calibration
 from enteron.errors import LabelError, ModelError
@@ -44,6 +45,7 @@ from enteron.inference.store import Embeddings, open_embeddings
 from enteron.inference.views import ViewSet
 from enteron.labels import COLUMN, FINDINGS
 from enteron.model.options import FEATURES
+from enteron.types import FrameAxis
 
 LISTED_SHARE: Final = 0.005
 """Frames that a level lets through where a threshold would let through fewer: the list of
@@ -64,6 +66,11 @@ class FullReading:
     @property
     def numbers(self) -> NDArray[np.int64]:
         return self.embeddings.frames[self.embeddings.readable]
+
+    def refined(self, context: Context) -> NDArray[np.float32]:
+        """(readable rows, 17) log-odds of the scores after context."""
+        where = self.numbers * (self.row_frames / FrameAxis(self.numbers).step)
+        return logit(context.refine(sigmoid(self.log_odds), where))
 
 
 def full_reading(
@@ -119,21 +126,28 @@ def raw_levels(
 ) -> dict[str, float]:
     """Log-odds of raw scores from which on a frame matters, by landmark or finding.
 
-    The threshold of events. For findings, where fewer frames reach it than the list of pictures
-    may show, the log-odds that `LISTED_SHARE` of the frames reach. Labels that are never reported
-    and in no list are missing.
+    The threshold of events. Where scores are refined by context before they meet it, the log-odds
+    that as many raw scores reach. For findings, where fewer frames reach it than the list of
+    pictures may show, the log-odds that `LISTED_SHARE` of the frames reach. Labels that are never
+    reported and in no list are missing.
     """
     decoding = preset("transit") if decoding is None else decoding
     frames = frame_calibration(decoding, calibration)
     thresholds = decision_thresholds(decoding, calibration)
     everything = np.concatenate([reading.log_odds for reading in readings])
+    refined = everything
+    if frames.context is not None:
+        refined = np.concatenate([reading.refined(frames.context) for reading in readings])
     levels: dict[str, float] = {}
     for label in WATCHED:
         threshold = thresholds.get(label)
         level = np.inf
         if threshold is not None:
             calibrated = float(logit(np.array([threshold]))[0])
-            level = (calibrated - frames.bias[label]) * frames.temperature
+            level = (calibrated - frames.bias[label]) * frames.temperature_of(label)
+            if frames.context is not None:
+                reached = float((refined[:, COLUMN[label]] >= level).mean())
+                level = float(np.quantile(everything[:, COLUMN[label]], 1 - reached))
         if label in FINDINGS and label not in calibration.unproven:
             listed = float(np.quantile(everything[:, COLUMN[label]], 1 - LISTED_SHARE))
             level = min(level, listed)

@@ -81,12 +81,13 @@ def choose_context(
 
     A study without any label is no help, and one may know some groups only.
     """
-    options = ContextFit() if options is None else options
+    asked = ContextFit() if options is None else options
+    options = asked.model_copy(update={"scales": scales_within(asked.scales, studies)})
     gains: dict[str, ContextGain] = {}
     weights: dict[str, tuple[float, ...]] = {}
     for group in options.groups:
         knowing = _knowing(group, studies)
-        if len(knowing) < LEAST_STUDIES:
+        if len(knowing) < LEAST_STUDIES or not options.scales:
             continue
         parts = [_part(group, study, number, options) for number, study in enumerate(knowing)]
         gain = _left_out_gain(group, knowing, parts, options)
@@ -98,6 +99,26 @@ def choose_context(
     if not weights:
         return FittedContext(None, gains)
     return FittedContext(_context(weights, options), gains)
+
+
+def scales_within(scales: Sequence[float], studies: Sequence[LabelledStudy]) -> tuple[float, ...]:
+    """The scales on which the studies have something to say: all, unless some are excerpts.
+
+    An excerpt holds the lesions of a recording in runs of frames, and nothing of the time between.
+    A mean that reaches beyond a run looks from lesion to lesion: it tells excerpts with lesions
+    from those without, and would tell nothing in a recording. The limit is the length of the run
+    in which the median frame lies.
+    """
+    excerpts = [study for study in studies if study.recording_frames is not None]
+    if not excerpts:
+        return tuple(scales)
+    lengths: list[NDArray[np.float64]] = []
+    for study in excerpts:
+        where = positions(study.scores)
+        borders = np.flatnonzero(np.diff(where) > min(scales)) + 1
+        lengths += [np.full(run.size, run[-1] - run[0]) for run in np.split(where, borders)]
+    limit = np.median(np.concatenate(lengths))
+    return tuple(scale for scale in scales if scale <= limit)
 
 
 def _context(weights: dict[str, tuple[float, ...]], options: ContextFit) -> Context:

@@ -77,6 +77,10 @@ class FitOptions(Options):
     context: bool = False
     """Whether scores are refined by those around them in time, for labels of which frames of
     left-out studies gain by it. Frames may gain and events lose: see `compare_context`."""
+    anatomy_apart: bool = False
+    """Whether regions and landmarks have a temperature of their own: where findings are local
+    evidence, the log-odds of both have nothing in common. One for all labels, as in the paper, was
+    set by findings then, and flat scores of regions counted for the rarest of them."""
 
 
 def fit_decoder(
@@ -95,7 +99,7 @@ def fit_decoder(
     options = FitOptions() if options is None else options
     judging = real_outrank_drawn(studies)
     chosen = choose_context(judging) if options.context else FittedContext(None, {})
-    frames = fit_calibration(judging, chosen.context)
+    frames = fit_calibration(judging, chosen.context, anatomy_apart=options.anatomy_apart)
     frames = _extended(frames, context_gains=chosen.gains)
     # Regions need whole sequences of labels. Without any such study nothing is fitted of events.
     complete = [index for index, study in enumerate(studies) if study.labels.is_complete]

@@ -16,6 +16,8 @@ from scipy.special import expit
 
 from enteron.calibration import (
     LANDMARK_FLOOR,
+    LARGEST_BIAS,
+    TEMPERATURES,
     Bin,
     Calibration,
     FrameCalibration,
@@ -25,7 +27,7 @@ from enteron.calibration import (
 )
 from enteron.context import Context
 from enteron.errors import LabelError
-from enteron.labels import COLUMN, FINDINGS, LABELS, LANDMARKS
+from enteron.labels import ANATOMY, COLUMN, FINDINGS, LABELS, LANDMARKS
 from enteron.types import Annotation, FrameLabels, Scores
 
 LIMIT: Final = 14.0  # the histogram reaches from -14 to 14; `logit` ends at 13.8
@@ -142,26 +144,30 @@ def label_rows(scores: Scores, truth: Annotation) -> NDArray[np.bool_]:
 
 
 def fit_calibration(
-    studies: Sequence[LabelledStudy], context: Context | None = None
+    studies: Sequence[LabelledStudy],
+    context: Context | None = None,
+    *,
+    anatomy_apart: bool = False,
 ) -> Calibration:
     """Temperatures, biases and thresholds. `enteron.fitting.decoder` adds what concerns events.
 
-    `context` refines the scores first, but not for the paper's calibration.
+    `context` refines the scores first, but not for the paper's calibration. `anatomy_apart`:
+    regions and landmarks have a temperature of their own.
     """
     require_studies(studies)
     counts = count_log_odds(studies)
     refined = studies if context is None else [with_context(study, context) for study in studies]
-    temperature, bias = temperature_by_likelihood(
-        counts if context is None else count_log_odds(refined)
+    likelihood = _with_thresholds(
+        refined,
+        _by_likelihood(counts if context is None else count_log_odds(refined), anatomy_apart),
     )
-    likelihood = _with_thresholds(refined, temperature, bias)
     if context is not None:
         likelihood = likelihood.model_copy(update={"context": context})
     return Calibration(
         studies=len(studies),
         rows=sum(len(study.scores.axis) for study in studies),
         rates=_base_rates(studies),
-        paper=_with_thresholds(studies, temperature_by_f1(counts), np.zeros(len(LABELS))),
+        paper=_with_thresholds(studies, FrameCalibration(temperature=temperature_by_f1(counts))),
         likelihood=likelihood,
     )
 
@@ -187,21 +193,30 @@ def _base_rates(studies: Sequence[LabelledStudy]) -> dict[str, float]:
     return {label: float(p) for label, p in zip(LABELS, shares, strict=True) if 0 < p < 1}
 
 
-def _with_thresholds(
-    studies: Sequence[LabelledStudy], temperature: float, bias: NDArray[np.float64]
-) -> FrameCalibration:
-    """The calibration with thresholds and reliability on the same studies."""
+def _by_likelihood(counts: Counts, anatomy_apart: bool) -> FrameCalibration:
+    """Temperature and biases of all labels, or of anatomy and findings each for themselves."""
+    if anatomy_apart:
+        anatomy, anatomy_bias = temperature_by_likelihood(counts[: len(ANATOMY)])
+        temperature, bias = temperature_by_likelihood(counts[len(ANATOMY) :])
+        bias = np.concatenate([anatomy_bias, bias])
+    else:
+        anatomy = None
+        temperature, bias = temperature_by_likelihood(counts)
     by_label = {label: float(b) for label, b in zip(LABELS, bias, strict=True)}
-    unthresholded = FrameCalibration(temperature=temperature, bias=by_label)
+    return FrameCalibration(temperature=temperature, anatomy_temperature=anatomy, bias=by_label)
+
+
+def _with_thresholds(studies: Sequence[LabelledStudy], scale: FrameCalibration) -> FrameCalibration:
+    """The calibration with thresholds and reliability on the same studies."""
     weights = absent_weights(studies)
-    return FrameCalibration(
-        temperature=temperature,
-        bias=by_label,
-        thresholds=fit_thresholds(studies, unthresholded),
-        before=reliability(_known_cells(s, s.scores.values, weights) for s in studies),
-        after=reliability(
-            _known_cells(s, calibrated(s.scores, unthresholded), weights) for s in studies
-        ),
+    return scale.model_copy(
+        update={
+            "thresholds": fit_thresholds(studies, scale),
+            "before": reliability(_known_cells(s, s.scores.values, weights) for s in studies),
+            "after": reliability(
+                _known_cells(s, calibrated(s.scores, scale), weights) for s in studies
+            ),
+        }
     )
 
 
@@ -277,9 +292,9 @@ def _f1_from(histogram: Counts, first: NDArray[np.int64]) -> NDArray[np.float64]
 
 
 def temperature_by_likelihood(counts: Counts) -> tuple[float, NDArray[np.float64]]:
-    """The temperature of all labels and the bias of each that make the truth most likely.
+    """The temperature of some labels and the bias of each that make the truth most likely.
 
-    One temperature, as in the paper; the biases undo base rates that training changed. A label
+    One temperature for all of them; the biases undo base rates that training changed. A label
     without positives keeps a bias of 0: nothing can be fitted for it.
     """
     present = counts[:, 1].any(axis=1)
@@ -290,10 +305,11 @@ def temperature_by_likelihood(counts: Counts) -> tuple[float, NDArray[np.float64
         slope = np.exp(-log_temperature)
         return _loss(counts[present], slope, _biases(counts[present], slope))
 
-    optimum = minimize_scalar(loss, bounds=(np.log(0.2), np.log(5.0)), method="bounded")
-    temperature = float(np.exp(optimum.x))
+    optimum = minimize_scalar(loss, bounds=np.log(TEMPERATURES), method="bounded")
+    temperature = float(np.clip(np.exp(optimum.x), *TEMPERATURES))
     bias = np.zeros(len(counts))
-    bias[present] = _biases(counts[present], 1 / temperature)
+    # Scores that separate a label perfectly have no best temperature, and biases without end.
+    bias[present] = np.clip(_biases(counts[present], 1 / temperature), -LARGEST_BIAS, LARGEST_BIAS)
     return temperature, bias
 
 
