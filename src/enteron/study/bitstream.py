@@ -84,6 +84,8 @@ class SequenceParameters:
     width: int  # macroblocks
     height: int
     height_place: tuple[int, int]  # bits of the unit's content that hold the height
+    cut: tuple[int, int, int, int]  # pixels that are not shown: left, right, top, bottom
+    bottom_place: tuple[int, int] | None  # bits that hold the last of them; None where all are 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +161,7 @@ class H264Headers:
         return None
 
     def with_another_row(self, data: bytes) -> bytes:
-        """A packet or extradata in which all sequence parameters have one more row."""
+        """A packet or extradata in which all sequence parameters have one more row, shown whole."""
         if data[:1] == b"\1" and self._length_size and data is self._extradata:
             size = int.from_bytes(data[6:8], "big")
             unit = with_another_row(data[8 : 8 + size])
@@ -221,7 +223,7 @@ def _sequence_parameters(unit: bytes) -> SequenceParameters:
     profile = unit[1]
     bits = _Bits(unit[4:])
     bits.unsigned()  # id
-    separate_planes = False
+    separate_planes, chroma = False, 1
     if profile in (100, 110, 122, 244, 44, 83, 86, 118, 128, 138, 139, 134, 135):
         chroma = bits.unsigned()
         if chroma == 3:
@@ -251,27 +253,46 @@ def _sequence_parameters(unit: bytes) -> SequenceParameters:
     place = (before, bits.position)
     if frame_num_bits > 16 or poc_bits > 16 or max(width, height) > 4096:
         raise ValueError("the parameters are damaged")
+    frames_only = bits.bits(1) == 1
+    bits.bits(1 if frames_only else 2)  # fields by macroblock, direct prediction
+    left = right = top = bottom = 0
+    bottom_place = None
+    if bits.bits(1):
+        left, right, top = bits.unsigned(), bits.unsigned(), bits.unsigned()
+        before = bits.position
+        bottom = bits.unsigned()
+        bottom_place = (before, bits.position)
+    across = 2 if chroma in (1, 2) and not separate_planes else 1  # pixels of a unit
+    down = (2 if chroma == 1 else 1) * (1 if frames_only else 2)
     return SequenceParameters(
         frame_num_bits,
         poc_type,
         poc_bits,
-        bits.bits(1) == 1,
+        frames_only,
         separate_planes,
         gaps_allowed,
         width,
         height,
         place,
+        (across * left, across * right, down * top, down * bottom),
+        bottom_place,
     )
 
 
 def with_another_row(unit: bytes) -> bytes:
-    """The same sequence parameters for pictures that are one row of macroblocks higher."""
+    """The same sequence parameters for pictures that are one row of macroblocks higher.
+
+    They are shown down to the end of that row, also where the last lines were not.
+    """
     parameters = _sequence_parameters(unit)
     content = unit[4:].replace(b"\0\0\3", b"\0\0")
     bits = f"{int.from_bytes(content, 'big'):0{8 * len(content)}b}"
     start, stop = parameters.height_place
+    cut_start, cut_stop = parameters.bottom_place or (stop, stop)
     code = f"{parameters.height + 1:b}"
-    changed = (bits[:start] + "0" * (len(code) - 1) + code + bits[stop:]).rstrip("0")
+    none = "" if parameters.bottom_place is None else "1"  # the code of 0
+    changed = bits[:start] + "0" * (len(code) - 1) + code + bits[stop:cut_start] + none
+    changed = (changed + bits[cut_stop:]).rstrip("0")
     changed += "0" * (-len(changed) % 8)
     escaped, zeros = bytearray(), 0
     for byte in int(changed, 2).to_bytes(len(changed) // 8, "big"):

@@ -8,14 +8,13 @@ damaged one are damaged too.
 import itertools
 import queue
 import threading
-from collections import deque
 from collections.abc import Generator, Iterator, Sequence
-from concurrent.futures import Future
 from contextlib import closing
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
+from typing import Literal
 
 import av.logging as av_logging
 import numpy as np
@@ -29,22 +28,26 @@ from enteron.errors import StudyError
 from enteron.profile import timed
 from enteron.study.bitstream import HEADER_BYTES, FrameNumbers
 from enteron.study.packets import UNNUMBERED
-from enteron.study.slice_check import SliceCheck
+from enteron.study.slice_check import DECODER_OPTIONS, SliceCheck, TallDecoder
 from enteron.study.study import Frame, Study, StudyMetadata, read_comment_metadata
 from enteron.study.video_index import VideoIndex, read_index
-from enteron.study.video_source import MAX_PIXELS, VideoSource, errors_in
+from enteron.study.video_source import VideoSource, errors_in
 from enteron.types import FrameAxis
 
 _READ_ON = 100  # frames: up to here, decoding on is cheaper than seeking
 _AHEAD = 8  # pictures that are decoded before they are asked for
-_CHECKED_AHEAD = 16  # packets whose slices are checked before they are decoded
 _TRIED_SLICES = 100  # packets that show whether slices can be checked
+_COMPARED = 25  # pictures of these that two decoders must give alike
 _UNSEEKABLE = ("avi", "mpeg")  # their packets have no stamps, or only some of them have
 _EMPTY_PACKET = 32  # bytes; a packet this small may repeat the picture before without a new one
 
 NO_PICTURE = "the video has no decodable picture here"
 DAMAGED = "the picture is damaged in the video"
 AFTER_DAMAGE = "the video is damaged before this picture, up to the next intact key frame"
+
+
+SlicesBy = Literal["decoder", "second decoder"] | None
+"""Who checks that pictures are decoded to their end: `enteron.study.slice_check`."""
 
 
 class VideoFile(Study):
@@ -119,22 +122,51 @@ class VideoFile(Study):
         """A decoder that starts at or before a frame."""
         index = self._index
         start = self._starting_packet(row)
-        return _Decoder(self._path, self.id, index, start, check_slices=self._slices_are_checked)
+        return _Decoder(self._path, self.id, index, start, slices=self._slices)
 
     @cached_property
-    def _slices_are_checked(self) -> bool:
-        """Whether the slices of this video can be checked, by the first ones."""
+    def _slices(self) -> "SlicesBy":
+        """By whom the slices of this video can be checked, as the first ones show."""
         facts = self._index.facts
+        tall = None if self._reorders else TallDecoder.for_stream(facts.codec, facts.extradata)
+        if tall is not None and self._is_decoded_alike(tall):
+            return "decoder"
         check = SliceCheck.for_stream(facts.codec, facts.extradata)
         if check is None:
-            return False
-        with (
-            closing(check),
-            VideoSource(self._path, self.id, fill_in=self._index.fill_in) as source,
-        ):
+            return None
+        with closing(check), self._source() as source:
             packets = itertools.islice(_demuxed(source), _TRIED_SLICES)
             results = [check.submit(packet).result() for packet in packets]
-        return 2 * sum(results) > len(results)
+        return "second decoder" if 2 * sum(results) > len(results) else None
+
+    @property
+    def _reorders(self) -> bool:
+        """Whether pictures are shown in another order than they are stored."""
+        numbers = self._index.numbers
+        numbers = numbers[numbers != UNNUMBERED]
+        return self._index.facts.reorders or bool((np.diff(numbers) < 0).any())
+
+    def _is_decoded_alike(self, tall: TallDecoder) -> bool:
+        """Whether a decoder of higher pictures gives those of a plain one, as long as it can."""
+        whole = tried = 0
+        compares = True
+        with self._source() as source:
+            plain = source.stream.codec_context
+            plain.thread_count = 1
+            for row, packet in enumerate(itertools.islice(_demuxed(source), _TRIED_SLICES)):
+                picture, damaged = tall.decode(packet, row)
+                tried, whole = tried + 1, whole + (not damaged)
+                compares &= row < _COMPARED and not damaged
+                if compares:
+                    with av_logging.Capture():
+                        expected = plain.decode(packet)
+                    assert picture is not None
+                    if len(expected) != 1 or not _are_alike(expected[0], picture, tall.lines):
+                        return False
+        return 2 * whole > tried
+
+    def _source(self) -> VideoSource:
+        return VideoSource(self._path, self.id, fill_in=self._index.fill_in)
 
     def _starting_packet(self, row: int) -> int:
         """The key packet from which a frame can be decoded."""
@@ -154,6 +186,7 @@ class _Picture:
     number: int
     frame: VideoFrame | None
     problem: str | None = None
+    lines: int | None = None  # of the frame, from the top, that belong to the picture; None: all
 
 
 class _Cursor:
@@ -188,7 +221,7 @@ class _Cursor:
             # last.
             rgb = self._reformatter.reformat(picture.frame, format="rgb24", threads=1)
             image = np.asarray(rgb.to_ndarray(), dtype=np.uint8)
-        return Frame(number, video._time(row), image)
+        return Frame(number, video._time(row), image[: picture.lines])
 
     def _advance(self) -> None:
         """Go on to the next picture, keeping the reasons for those that are missing."""
@@ -211,7 +244,7 @@ class _Decoder:
     """
 
     def __init__(
-        self, path: Path, study_id: str, index: VideoIndex, start: int, *, check_slices: bool
+        self, path: Path, study_id: str, index: VideoIndex, start: int, *, slices: "SlicesBy"
     ) -> None:
         self._index = index
         self._study_id = study_id
@@ -221,11 +254,13 @@ class _Decoder:
         self._frame_numbers = (
             FrameNumbers(index.facts.extradata) if index.facts.codec == "h264" else None
         )
+        facts = index.facts
+        self._tall: TallDecoder | None = None  # decodes in place of the stream's own decoder
         self._slices: SliceCheck | None = None
-        if check_slices:
-            self._slices = SliceCheck.for_stream(index.facts.codec, index.facts.extradata)
-        self._ahead: deque[tuple[int, Packet]] = deque()  # demuxed, and not yet decoded
-        self._checks: dict[int, Future[bool]] = {}  # by row: whether a packet's picture is whole
+        if slices == "decoder":
+            self._tall = TallDecoder.for_stream(facts.codec, facts.extradata)
+        elif slices == "second decoder":
+            self._slices = SliceCheck.for_stream(facts.codec, facts.extradata)
         self._trusted = False
         self._start = start
         self._run_first = 0  # number of the key frame at which decoding started
@@ -246,15 +281,12 @@ class _Decoder:
     def _prepare(self) -> None:
         context = self._source.stream.codec_context
         context.thread_count = 1
-        context.options = {
-            "err_detect": "crccheck+bitstream+buffer",
-            "max_pixels": str(MAX_PIXELS),
-        }
+        context.options = DECODER_OPTIONS
 
     def _run(self) -> Generator[_Picture, None, None]:
         index = self._index
         packets, numbers = index.packets, index.numbers
-        for row, packet in self._looking_ahead():
+        for row, packet in self._packets():
             number = int(numbers[row])
             if packets.broken[row] or packets.suspect[row]:
                 yield from self._leave()
@@ -275,8 +307,8 @@ class _Decoder:
                 self._follows(packet)
             is_leading = number < self._run_first
             packet.pts, packet.dts = row, None
-            whole = self._check_from(row, packet)
-            pictures, damaged = self._decode(packet)
+            whole = None if self._slices is None else self._slices.submit(packet)
+            pictures, damaged = self._decode(packet, row)
             damaged |= whole is not None and not whole.result()
             if packets.key[row]:
                 self._last_key = number
@@ -291,42 +323,6 @@ class _Decoder:
                 self._fed[number] = row
             yield from self._shown(pictures)
         yield from self._leave()
-
-    def _looking_ahead(self) -> Iterator[tuple[int, Packet]]:
-        """Row and packet from the starting packet on; some more are demuxed, for the slices' check.
-
-        An error is raised where its packet would come, not before.
-        """
-        packets = self._packets()
-        error: BaseException | None = None
-        exhausted = False
-        while self._ahead or not exhausted:
-            while not exhausted and len(self._ahead) <= _CHECKED_AHEAD:
-                try:
-                    self._ahead.append(next(packets))
-                except StopIteration:
-                    exhausted = True
-                except StudyError as found:
-                    exhausted, error = True, found
-            if self._ahead:
-                yield self._ahead.popleft()
-        if error is not None:
-            raise error
-
-    def _check_from(self, row: int, packet: Packet) -> "Future[bool] | None":
-        """The check of a packet's slices; those of the packets that follow are started too.
-
-        Waiting for another thread at every packet would cost more than decoding on cores that are
-        busy. Nothing is started beyond a key packet, which may bring other parameters.
-        """
-        if self._slices is None:
-            return None
-        for ahead, content in itertools.chain([(row, packet)], self._ahead):
-            if ahead != row and self._index.packets.key[ahead]:
-                break
-            if ahead not in self._checks:
-                self._checks[ahead] = self._slices.submit(content)
-        return self._checks.pop(row)
 
     def _packets(self) -> Iterator[tuple[int, Packet]]:
         """Row and packet from the starting packet on."""
@@ -380,11 +376,12 @@ class _Decoder:
     def _enter(self, number: int) -> None:
         """Start afresh at a key frame, as if the video began here."""
         self._source.stream.codec_context.flush_buffers()
+        if self._tall is not None:
+            self._tall.restart()
         if self._frame_numbers is not None:
             self._frame_numbers.restart()
         if self._slices is not None:
             self._slices.restart()
-            self._checks.clear()  # what was started for packets ahead followed the damage
         self._trusted = True
         self._run_first = number
         self._fed.clear()
@@ -395,7 +392,7 @@ class _Decoder:
         """Show what was decoded before the damaged packet, and trust nothing from here on."""
         if not self._trusted:
             return
-        rest, _ = self._decode(None)
+        rest, _ = self._decode(None, None)
         intact = [p for p in (*pictures, *rest) if damaged is None or (p.pts or 0) < damaged]
         yield from self._shown(intact)
         self._trusted = False
@@ -420,8 +417,14 @@ class _Decoder:
             return True
         return self._frame_numbers.follows(memoryview(packet)[:HEADER_BYTES].tobytes())
 
-    def _decode(self, packet: Packet | None) -> tuple[list[VideoFrame], bool]:
+    def _decode(self, packet: Packet | None, row: int | None) -> tuple[Sequence[VideoFrame], bool]:
         """Pictures that come out when a packet goes in, and whether the decoder reports damage."""
+        if self._tall is not None:
+            if packet is None or row is None:
+                return [], False  # no picture waits to be shown
+            with timed("decode"):
+                picture, damaged = self._tall.decode(packet, row)
+            return ([] if picture is None else [picture]), damaged
         with av_logging.Capture() as errors:
             try:
                 with timed("decode"):
@@ -437,7 +440,8 @@ class _Decoder:
             number = UNNUMBERED if row is None else int(self._index.numbers[row])
             if not self._trusted or number == UNNUMBERED or number < self._run_first:
                 continue
-            if picture.is_corrupt:
+            # The additional row of a higher picture counts as corrupt; its decoder tells damage.
+            if picture.is_corrupt and self._tall is None:
                 self._trusted = False
                 yield from self._reject(number, DAMAGED)
                 continue
@@ -447,7 +451,7 @@ class _Decoder:
                 continue
             self._fed.pop(number, None)
             self._last_number = number
-            yield _Picture(number, picture)
+            yield _Picture(number, picture, lines=None if self._tall is None else self._tall.lines)
 
     def _passes_over(self, number: int) -> bool:
         """Whether a picture comes before one that was decoded and is to be shown earlier."""
@@ -459,6 +463,11 @@ class _Decoder:
     def _reject(number: int, problem: str) -> Iterator[_Picture]:
         if number != UNNUMBERED:
             yield _Picture(number, None, problem)
+
+
+def _are_alike(plain: VideoFrame, tall: VideoFrame, lines: int) -> bool:
+    first, second = (frame.to_ndarray(format="rgb24") for frame in (plain, tall))
+    return np.array_equal(first, second[:lines])
 
 
 def _demuxed(source: VideoSource) -> Iterator[Packet]:
