@@ -61,7 +61,7 @@ def synthetic_study(frames: int, *, video: bool = False, seed: int = 3) -> Synth
 def video_in_order(frames: int) -> Path:
     """The same study as a video whose pictures are stored in the order in which they are shown.
 
-    That is what recorders and telephones write. The other video is x264's own choice: it reorders.
+    Encoders that work while a recording is made store it so. Drawn videos are reordered by x264.
     """
     path = Path(tempfile.gettempdir()) / f"enteron-bench-{RENDERER}-3-{frames}-order.mp4"
     if path.exists():
@@ -74,10 +74,10 @@ def video_in_order(frames: int) -> Path:
     ):
         stream = container.add_stream("libx264", rate=3, options=options)
         assert isinstance(stream, VideoStream)
+        stream.height = stream.width = 336
         stream.pix_fmt = "yuv420p"
         for frame in study:
             assert frame.image is not None
-            stream.height, stream.width = frame.image.shape[:2]
             container.mux(stream.encode(av.VideoFrame.from_ndarray(frame.image, format="rgb24")))
         container.mux(stream.encode())
     return part.replace(path)

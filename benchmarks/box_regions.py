@@ -14,11 +14,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from enteron.calibration import Calibration
-from enteron.datasets.layouts import open_dataset
+from enteron.datasets.galar import find_studies
+from enteron.datasets.submission import read_submission
 from enteron.decoding import decode, preset
-from enteron.fitting.frames import LabelledStudy
-from enteron.fitting.scored_studies import StudyScorer
-from enteron.folders.model import CALIBRATION, decoding_priors, default_model, load_calibration
+from enteron.fitting.frames import LabelledStudy, label_rows
+from enteron.folders.model import (
+    CALIBRATION,
+    decoding_priors,
+    default_model,
+    load_calibration,
+    open_model,
+)
+from enteron.inference.embed import embed_study
+from enteron.inference.runtimes import default_runtime, make_encoder
+from enteron.inference.score import score_study
 from enteron.labels import REGIONS
 from enteron.phantom.dataset import PhantomOptions, make_studies
 from enteron.priors import Priors, load_priors
@@ -40,9 +49,7 @@ def main() -> None:
         drawing = PhantomOptions(frames=options.frames, seed=options.seed, device="navicam")
         for _ in make_studies(root, options.studies, drawing, priors=load_priors()):
             pass
-        scorer = StudyScorer(model)
-        entries = open_dataset(root).studies
-        studies = list(scorer.labelled(entries, Path(temporary) / "features").values())
+        studies = scored_studies(model, root, Path(temporary))
     show("highest score", [right_by_score(study) for study in studies])
     for path in (model / CALIBRATION, *options.calibration):
         calibration = load_calibration(path)
@@ -52,6 +59,20 @@ def main() -> None:
             f"decoded, {path.name} with a temperature of {temperature:.2f} for regions",
             [right_by_events(study, priors, calibration) for study in studies],
         )
+
+
+def scored_studies(model: Path, root: Path, features: Path) -> list[LabelledStudy]:
+    """Test studies as the model scores them, beside their truth, which is a file of its own."""
+    loaded = open_model(model)
+    encoder = make_encoder(loaded.backbone, default_runtime(loaded.backbone))
+    entries = find_studies(root)
+    studies: list[LabelledStudy] = []
+    for truth in read_submission(root / "truth.json"):
+        with entries[truth.study].open() as study:
+            embeddings = embed_study(study, encoder, features / f"{truth.study}.npy")
+            scores = score_study(loaded.head, embeddings, frames_per_row=study.frames_per_row)
+        studies.append(LabelledStudy(scores, label_rows(scores, truth)))
+    return studies
 
 
 def right_by_score(study: LabelledStudy) -> float:
