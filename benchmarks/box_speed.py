@@ -17,7 +17,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from benchmarks._inference_study import synthetic_study, video_in_order
+from benchmarks._inference_study import reordered_video, synthetic_study
 from enteron.folders.model import default_model, open_model
 from enteron.inference.embed import EmbedOptions, embed_study
 from enteron.inference.encoder import Encoder
@@ -51,7 +51,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         sources = {
-            "video": video_in_order(options.frames),
+            "video": synthetic_study(options.frames, video=True).folder,
             "PNG": synthetic_study(options.frames).folder,
         }
         rates: dict[tuple[str, ViewSet, str], list[float]] = {}
@@ -79,8 +79,8 @@ def compare_checkouts(other: Path, frames: int, rounds: int) -> None:
     here = Path(__file__).resolve().parents[1]
     sources = {
         "PNG": synthetic_study(frames).folder,
-        "video": video_in_order(frames),
-        "video, reordered": synthetic_study(frames, video=True).folder,
+        "video": synthetic_study(frames, video=True).folder,
+        "video, reordered": reordered_video(frames),
     }
     ways = {"before, onnx": (other, "onnx"), "now, onnx": (here, "onnx")}
     ways["now, onnx-int8"] = (here, "onnx-int8")

@@ -19,7 +19,7 @@ import cv2
 import numpy as np
 
 from benchmarks._gemm import backbone_operations, gemm_peak, int8_gemm_peak
-from benchmarks._inference_study import synthetic_study, video_in_order
+from benchmarks._inference_study import synthetic_study
 from enteron.folders.model import default_model, load_model, open_model
 from enteron.inference.embed import EmbedOptions, embed_study
 from enteron.inference.encoder import Encoder
@@ -39,7 +39,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
     png = synthetic_study(options.frames).folder
-    video = video_in_order(options.frames)
+    video = synthetic_study(options.frames, video=True).folder
     model = open_model(default_model())
     encoders = {name: make_encoder(model.backbone, name) for name in ("onnx", "onnx-int8")}
     preprocessing = model.backbone.spec.preprocessing
