@@ -23,14 +23,20 @@ from numpy.typing import NDArray
 
 from benchmarks._inference_study import REAL
 from benchmarks._plain_model import train_plain
-from enteron.calibration import Calibration, logit
+from enteron.calibration import Calibration
 from enteron.datasets.dataset import DatasetStudy
 from enteron.datasets.galar import Entry
 from enteron.datasets.label_table import truth_events
 from enteron.datasets.layouts import open_dataset
 from enteron.decoding import DecodedEvent, decode, preset
 from enteron.decoding.suspicious import rank_suspicious
-from enteron.fitting.coarse import FullReading, fit_coarse, full_reading, raw_levels
+from enteron.fitting.coarse import (
+    FullReading,
+    context_of,
+    fit_coarse,
+    full_reading,
+    watched_levels,
+)
 from enteron.folders.model import (
     CALIBRATION,
     LoadedModel,
@@ -166,13 +172,14 @@ class Bench:
 
     def fit(self, readings: Sequence[FullReading]) -> CoarseEstimate:
         """The estimate of these readings."""
-        levels = raw_levels(self.calibration, readings)
+        levels = watched_levels(self.calibration, readings)
         return fit_coarse(
             self.model.head,
             readings,
             levels,
             weights=self.model.record.weights_hash,
             calibration=self.calibration_hash,
+            context=context_of(self.calibration),
         )
 
     def report(
@@ -313,10 +320,13 @@ def replayed(
 
 
 def _really_unseen(case: Case, source: NDArray[np.int64], estimate: CoarseEstimate) -> int:
-    """Gaps between encoded rows in which the full reading crosses a level that both ends do not."""
+    """Gaps between encoded rows in which the full reading crosses a level that both ends do not.
+
+    Of findings: whether a landmark counts depends on where borders of regions are.
+    """
     embeddings = case.reading.embeddings
     log_odds = np.full((len(embeddings), len(LABELS)), np.nan, np.float32)
-    log_odds[embeddings.readable] = logit(case.scores.values)
+    log_odds[embeddings.readable] = case.reading.refined(estimate.context)
     encoded = np.flatnonzero(source == np.arange(source.size))
     count = 0
     for start, stop in zip(encoded[:-1].tolist(), encoded[1:].tolist(), strict=True):
@@ -325,6 +335,8 @@ def _really_unseen(case: Case, source: NDArray[np.int64], estimate: CoarseEstima
         if not len(inside) or start // CHUNK != stop // CHUNK:
             continue
         for label, watched in estimate.labels.items():
+            if label not in FINDINGS:
+                continue
             ends = log_odds[[start, stop], COLUMN[label]] >= watched.level
             within = inside[:, COLUMN[label]] >= watched.level
             if ends[0] == ends[1] and (within != ends[0]).any():

@@ -95,7 +95,7 @@ def test_anatomy_may_have_a_temperature_of_its_own():
     assert apart.after.ece < together.after.ece / 3
 
     expected = logit(studies[0].scores.values)
-    expected[:, : len(ANATOMY)] /= apart.anatomy_temperature
+    expected[:, : len(ANATOMY)] /= apart.temperature_of("colon")
     expected[:, len(ANATOMY) :] /= apart.temperature
     expected += np.array([apart.bias[label] for label in LABELS])
     np.testing.assert_allclose(calibrated(studies[0].scores, apart), sigmoid(expected), atol=1e-5)

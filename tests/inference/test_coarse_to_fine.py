@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from enteron.context import Context
 from enteron.errors import ConfigError, ModelError, StudyError
 from enteron.fitting.coarse import FullReading, fit_coarse
 from enteron.inference.coarse_chunks import CoarseReading
@@ -52,7 +53,9 @@ def estimate(**changes) -> CoarseEstimate:
 
 
 def policy(stride=8, limit=0.1, border=2, row_frames=1.0, **changes) -> CoarsePolicy:
-    options = CoarseOptions(stride=stride, limit=limit, border=border)
+    options = CoarseOptions(
+        stride=stride, limit=limit, border=border, region_frames=0, landmark_rows=None
+    )
     return CoarsePolicy(options, estimate(**changes), row_frames)
 
 
@@ -228,6 +231,56 @@ def test_the_border_of_regions_is_found_up_to_the_rows_of_the_options():
         result, _ = look_at(policy(16, border=border), np.arange(65), odds, np.ones((65, 4)))
         before, after = result.rows[result.rows < 27].max(), result.rows[result.rows >= 27].min()
         assert after - before <= border
+
+
+def test_one_frame_that_points_to_another_region_is_no_border():
+    odds = np.full((65, len(LABELS)), -10.0)
+    odds[:, 0], odds[32, 1] = 5.0, 8.0
+    for frames, expected in ((0.0, {31, 32, 33}), (30.0, {16, 32, 48})):
+        options = CoarseOptions(stride=16, limit=0.1, border=1, region_frames=frames)
+        chosen = CoarsePolicy(options, estimate(labels={}))
+        result, _ = look_at(chosen, np.arange(65), odds, np.ones((65, 4)))
+        assert expected <= set(result.rows.tolist())
+        assert (result.rows.size == 5) == (frames > 0)
+
+
+def test_landmarks_count_near_borders_only():
+    odds = np.full((401, len(LABELS)), -10.0)
+    odds[:200, 0], odds[200:, 1] = 5.0, 5.0
+    odds[[56, 184], COLUMN["pylorus"]] = 10.0  # 144 rows from the border, and 16
+    options = CoarseOptions(stride=8, limit=0.1, landmark_rows=50)
+    result, _ = look_at(CoarsePolicy(options, estimate()), np.arange(401), odds, np.ones((401, 4)))
+    rows = set(result.rows.tolist())
+    assert {183, 185} <= rows
+    assert not {55, 57} & rows
+    everywhere = CoarsePolicy(options.model_copy(update={"landmark_rows": None}), estimate())
+    result, _ = look_at(everywhere, np.arange(401), odds, np.ones((401, 4)))
+    assert {55, 57, 183, 185} <= set(result.rows.tolist())
+
+
+def test_what_context_smooths_is_not_looked_into():
+    odds = np.full((129, len(LABELS)), -4.0)
+    odds[64, COLUMN["polyp"]] = 3.0  # one frame above the level of .5, alone
+    none = (0.0, 0.0)
+    context = Context(scales=(30.0,), regions=none, landmarks=none, findings=(0.0, 10.0))
+    plain, _ = look_at(policy(16), np.arange(129), odds, np.ones((129, 4)))
+    assert {63, 65} <= set(plain.rows.tolist())
+    smooth, _ = look_at(policy(16, context=context), np.arange(129), odds, np.ones((129, 4)))
+    assert not {63, 65} & set(smooth.rows.tolist())
+    # The mean of frames that are not encoded is that of their nearest.
+    rows = np.array([0, 3, 5])
+    scored, source = odds[rows] + np.arange(3.0)[:, None], np.array([0, 0, -1, 3, 5, 5])
+    chosen = policy(context=context, row_frames=2.0)
+    refined = chosen.refined(rows, scored, source, 10 + np.arange(6), 1)
+    filled = scored[[0, 0, 1, 2, 2]][:, COLUMN["polyp"]]
+    where = np.array([0, 2, 6, 8, 10])
+    for position, place in enumerate([0, 2, 4]):
+        past, future = (
+            np.average(filled[side], weights=np.exp(-np.abs(where[side] - where[place]) / 30))
+            for side in (slice(None, place + 1), slice(place, None))
+        )
+        expected = (filled[place] + 10 * (past + future) / 2) / 11
+        assert refined[position, COLUMN["polyp"]] == pytest.approx(expected, abs=1e-4)
 
 
 def test_a_study_of_one_frame_and_of_unreadable_ones():

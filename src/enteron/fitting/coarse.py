@@ -67,9 +67,11 @@ class FullReading:
     def numbers(self) -> NDArray[np.int64]:
         return self.embeddings.frames[self.embeddings.readable]
 
-    def refined(self, context: Context) -> NDArray[np.float32]:
+    def refined(self, context: Context | None) -> NDArray[np.float32]:
         """(readable rows, 17) log-odds of the scores after context."""
-        where = self.numbers * (self.row_frames / FrameAxis(self.numbers).step)
+        if context is None:
+            return self.log_odds
+        where = self.numbers.astype(np.float64) * (self.row_frames / FrameAxis(self.numbers).step)
         return logit(context.refine(sigmoid(self.log_odds), where))
 
 
@@ -93,9 +95,10 @@ def fit_readings(model: Path, folders: Sequence[Path]) -> CoarseEstimate:
     estimate = fit_coarse(
         loaded.head,
         readings,
-        raw_levels(calibration, readings),
+        watched_levels(calibration, readings),
         weights=loaded.record.weights_hash,
         calibration=calibration_hash(model) if calibrated else None,
+        context=context_of(calibration),
     )
     save_coarse(estimate, model)
     return estimate
@@ -119,25 +122,26 @@ def _open_reading(model: LoadedModel, folder: Path) -> FullReading:
     return full_reading(model.head, embeddings, reading.scores.row_frames, views)
 
 
-def raw_levels(
+def context_of(calibration: Calibration) -> Context | None:
+    """What refines scores before they meet thresholds."""
+    return frame_calibration(preset("transit"), calibration).context
+
+
+def watched_levels(
     calibration: Calibration,
     readings: Sequence[FullReading],
     decoding: DecodeOptions | None = None,
 ) -> dict[str, float]:
-    """Log-odds of raw scores from which on a frame matters, by landmark or finding.
+    """Log-odds of scores, after context, from which on a frame matters, by landmark or finding.
 
-    The threshold of events. Where scores are refined by context before they meet it, the log-odds
-    that as many raw scores reach. For findings, where fewer frames reach it than the list of
-    pictures may show, the log-odds that `LISTED_SHARE` of the frames reach. Labels that are never
-    reported and in no list are missing.
+    The threshold of events. For findings, where fewer frames reach it than the list of pictures may
+    show, the log-odds that `LISTED_SHARE` of the frames reach. Labels that are never reported and
+    in no list are missing.
     """
     decoding = preset("transit") if decoding is None else decoding
     frames = frame_calibration(decoding, calibration)
     thresholds = decision_thresholds(decoding, calibration)
-    everything = np.concatenate([reading.log_odds for reading in readings])
-    refined = everything
-    if frames.context is not None:
-        refined = np.concatenate([reading.refined(frames.context) for reading in readings])
+    everything = np.concatenate([reading.refined(frames.context) for reading in readings])
     levels: dict[str, float] = {}
     for label in WATCHED:
         threshold = thresholds.get(label)
@@ -145,9 +149,6 @@ def raw_levels(
         if threshold is not None:
             calibrated = float(logit(np.array([threshold]))[0])
             level = (calibrated - frames.bias[label]) * frames.temperature_of(label)
-            if frames.context is not None:
-                reached = float((refined[:, COLUMN[label]] >= level).mean())
-                level = float(np.quantile(everything[:, COLUMN[label]], 1 - reached))
         if label in FINDINGS and label not in calibration.unproven:
             listed = float(np.quantile(everything[:, COLUMN[label]], 1 - LISTED_SHARE))
             level = min(level, listed)
@@ -160,23 +161,28 @@ def raw_levels(
 class _Gaps:
     """Gaps of one thinned reading."""
 
-    ends: NDArray[np.float32]  # (gaps, 2, 17) log-odds of both ends, as a coarse reading has them
+    ends: NDArray[np.floating]  # (gaps, 2, 17) log-odds of both ends, as a coarse reading has them
     most: NDArray[np.float32]  # (gaps, 17) log-odds of the frames between, in the full reading
     least: NDArray[np.float32]
     difference: NDArray[np.float64]
     frames: NDArray[np.float64]
 
 
-def _gaps(head: Head, reading: FullReading, stride: int, offset: int) -> _Gaps:
+def _gaps(
+    head: Head, reading: FullReading, stride: int, offset: int, context: Context | None
+) -> _Gaps:
     """Thin a reading to every `stride`-th row from `offset` on; gaps in the numbering are none."""
     embeddings = reading.embeddings
     readable = embeddings.readable[offset:]
-    numbers, log_odds = embeddings.frames[readable], reading.log_odds[offset:]
+    numbers, log_odds = embeddings.frames[readable], reading.refined(context)[offset:]
     step = int(np.diff(embeddings.frames).min()) if len(embeddings) > 1 else 1
-    grid = CoarsePolicy(CoarseOptions(stride=stride), _NOTHING).first_rows(numbers, step)
+    nothing = _NOTHING.model_copy(update={"context": context})
+    policy = CoarsePolicy(CoarseOptions(stride=stride), nothing, reading.row_frames)
+    grid = policy.first_rows(numbers, step)
     features = np.asarray(embeddings.features[readable[grid]], np.float32)
     source = nearest_rows(grid, readable.size)
     ends = logit(borrowed_probabilities(head, features, source))
+    ends = policy.refined(grid, ends, source, numbers, step)
     start, stop = grid[:-1], grid[1:]
     inside = (stop - start > 1) & (numbers[stop] - numbers[start] == (stop - start) * step)
     plain = embeddings.view("plain")
@@ -211,10 +217,11 @@ def fit_coarse(
     *,
     weights: str,
     calibration: str | None = None,
+    context: Context | None = None,
 ) -> CoarseEstimate:
     """Fit the estimate on full readings of studies that it is not going to be used on."""
     parts = [
-        _gaps(head, reading, stride, offset)
+        _gaps(head, reading, stride, offset, context)
         for reading in readings
         for stride in STRIDES
         for offset in (0, stride // 2)
@@ -234,6 +241,7 @@ def fit_coarse(
     return CoarseEstimate(
         weights=weights,
         calibration=calibration,
+        context=context,
         labels={
             label: WatchedLabel(
                 level=levels[label], appears=appears_offsets[k], disappears=disappears_offsets[k]

@@ -9,6 +9,11 @@ neighbours are from that level, how much the two pictures differ, and how far ap
 stays closed once that probability, over all labels together, is below a limit. At a limit of 0
 every frame is encoded.
 
+What counts is what decoders see. Where scores are refined by those around them first
+(`enteron.context`), so are these, with frames that are not encoded as their nearest: a mean moves
+less from frame to frame than what it is made of. A region is decided by many frames, so that one
+that points elsewhere is no border. A landmark is looked for at borders only.
+
 A frame that is not encoded takes the features of the nearest encoded one (of two, the later: clips
 look back, so that a frame on the coarse grid is compared with itself rather than with a stranger).
 
@@ -27,6 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from enteron.context import Context, log_odds, time_means
 from enteron.errors import ConfigError
 from enteron.labels import COLUMN, FINDINGS, LANDMARKS, REGIONS
 from enteron.options import Options, Sha256
@@ -38,7 +44,7 @@ CHUNK: Final = 512
 """Frames of a chunk: all of them wait in memory, resized, for a decision."""
 
 DEFAULT_STRIDE: Final = 8
-DEFAULT_LIMIT: Final = 0.05
+DEFAULT_LIMIT: Final = 0.02
 STRIDES: Final = (2, 4, 8, 16)
 
 _LARGEST = 1000.0
@@ -57,7 +63,7 @@ class WatchedLabel(Options):
     """A label's level, and how much more often than others it crosses it."""
 
     level: Number
-    """Log-odds of the model's raw score from which on a frame counts as showing the label."""
+    """Log-odds of the score, after context, from which on a frame counts as showing the label."""
     appears: Number = 0.0
     """Added to the log-odds that it appears in a gap."""
     disappears: Number = 0.0
@@ -72,6 +78,8 @@ class CoarseEstimate(Options):
     """SHA-256 of the model's weights, whose scores were fitted."""
     calibration: Sha256 | None = None
     """SHA-256 of the calibration whose thresholds became levels."""
+    context: Context | None = None
+    """What refines scores before they meet the levels: the calibration's."""
     labels: dict[str, WatchedLabel]
     """By landmark or finding; labels that are never reported are missing."""
     appears: Coefficients
@@ -136,7 +144,7 @@ def crossing_probabilities(
     return result
 
 
-def _sigmoid(x: NDArray[np.float64]) -> NDArray[np.float64]:
+def _sigmoid(x: NDArray[np.floating]) -> NDArray[np.floating]:
     return 1 / (1 + np.exp(-np.clip(x, -500, 500)))
 
 
@@ -155,6 +163,13 @@ class CoarseOptions(Options):
 
     border: int = Field(default=2, ge=1, le=64)
     """Rows of a gap between two regions that is not looked into any more."""
+
+    region_frames: float = Field(default=30.0, ge=0, le=10_000)
+    """Original frames each way over which the scores of regions are averaged to find borders;
+    0: a single frame that points to another region is one."""
+
+    landmark_rows: int | None = Field(default=50, ge=0, le=1000)
+    """Rows from a border of regions within which landmarks count, as for decoders; None: in all."""
 
 
 @dataclass(frozen=True)
@@ -184,6 +199,28 @@ class CoarsePolicy:
         ]
         return np.unique(np.concatenate(grid))
 
+    def refined(
+        self,
+        rows: NDArray[np.int64],
+        scored: NDArray[np.floating],
+        source: NDArray[np.int64],
+        numbers: NDArray[np.int64],
+        step: int,
+    ) -> NDArray[np.floating]:
+        """(rows, 17) log-odds of the encoded `rows` after context, where there is any.
+
+        `scored` (rows, 17) are those before.
+        Frames that are not encoded count as their `source`; unreadable ones, -1, do not count.
+        """
+        context = self.estimate.context
+        if context is None:
+            return scored
+        shown = np.flatnonzero(source >= 0)
+        filled = scored[np.searchsorted(rows, source[shown])]
+        where = numbers[shown].astype(np.float64) * (self.row_frames / step)
+        refined = context.refine(_sigmoid(filled).astype(np.float32), where)
+        return log_odds(refined[np.searchsorted(shown, rows)])
+
     def risks(
         self,
         rows: NDArray[np.int64],
@@ -198,10 +235,26 @@ class CoarsePolicy:
             return np.empty(0)
         frames = np.diff(rows) * self.row_frames
         p = crossing_probabilities(self.estimate, log_odds, differences(embeddings), frames)
+        borders = self._borders(rows, log_odds)
+        if self.options.landmark_rows is not None:
+            near = _near(rows, borders, self.options.landmark_rows)
+            for position, label in enumerate(self.estimate.labels):
+                if label in LANDMARKS:
+                    p[~near, position] = 0.0
         risk = 1 - np.prod(1 - p, axis=1)
-        regions = log_odds[:, : len(REGIONS)].argmax(axis=1)
-        between = (regions[1:] != regions[:-1]) & (np.diff(rows) > self.options.border)
+        between = borders & (np.diff(rows) > self.options.border)
         return np.where(between, 1.0, risk)
+
+    def _borders(
+        self, rows: NDArray[np.int64], log_odds: NDArray[np.floating]
+    ) -> NDArray[np.bool_]:
+        """(gaps,) whether the region changes between two encoded rows."""
+        scores = log_odds[:, : len(REGIONS)].astype(np.float32)
+        if self.options.region_frames:
+            where = rows.astype(np.float64) * self.row_frames
+            scores = time_means(scores, where, [self.options.region_frames])[:, 0]
+        regions = scores.argmax(axis=1)
+        return regions[1:] != regions[:-1]
 
     def next_rows(
         self, rows: NDArray[np.int64], risks: NDArray[np.float64], open_rows: NDArray[np.bool_]
@@ -219,6 +272,15 @@ class CoarsePolicy:
                 distance = np.abs(2 * inside - (start + stop))
                 chosen.append(int(inside[distance.argmin()]))
         return np.array(chosen, np.int64)
+
+
+def _near(rows: NDArray[np.int64], borders: NDArray[np.bool_], reach: int) -> NDArray[np.bool_]:
+    """(gaps,) whether a gap lies within `reach` rows of one that is a border."""
+    places = np.flatnonzero(borders)
+    near = np.zeros(borders.size, np.bool_)
+    for start, stop in zip(rows[places].tolist(), rows[places + 1].tolist(), strict=True):
+        near |= (rows[1:] >= start - reach) & (rows[:-1] <= stop + reach)
+    return near
 
 
 def differences(embeddings: NDArray[np.floating]) -> NDArray[np.float64]:
@@ -298,7 +360,10 @@ def looked_at(
                 break
             asked = rest[:1]
             continue
-        risks = policy.risks(rows, *judge(rows, _sources(rows, usable)))
+        source = _sources(rows, usable)
+        scored, embeddings = judge(rows, source)
+        refined = policy.refined(rows, scored, source, numbers, step)
+        risks = policy.risks(rows, refined, embeddings)
         # Before the first encoded row and after the last one there is no second neighbour.
         outside = np.flatnonzero(untried)
         outside = outside[(outside < rows[0]) | (outside > rows[-1])]
