@@ -18,6 +18,7 @@ import io
 import re
 import struct
 import zipfile
+from dataclasses import asdict
 from importlib.metadata import version as package_version
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -142,7 +143,7 @@ def curves(reading: Opened) -> Response:
 def source(reading: Opened) -> JSONResponse:
     """Where pictures come from now."""
     state = reading.pictures.state
-    return JSONResponse({"kind": state.kind, "sentence": state.sentence, "share": state.share})
+    return JSONResponse(asdict(state))
 
 
 @router.get("/api/studies/{study}/frames")
