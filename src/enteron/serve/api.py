@@ -32,10 +32,9 @@ from starlette.responses import JSONResponse, Response
 from enteron.folders.reading import RunRecord, event_rows
 from enteron.folders.trust import cautions, learnt_from
 from enteron.labels import COLUMN
-from enteron.review.actions import parse_action
+from enteron.review.actions import deed, parse_action
 from enteron.review.exports import ExportFormat, Reviewed, export_study, reviewed
 from enteron.review.state import ReviewState
-from enteron.review.store import describe
 from enteron.review.summary import Finding, summarise
 from enteron.serve.access import COOKIE, User
 from enteron.serve.opened import OpenedReading
@@ -236,7 +235,8 @@ def history(study: str, reading: Opened, service: TheService) -> JSONResponse:
                     "user": entry.user,
                     "time": entry.time,
                     "kind": entry.action.kind,
-                    "sentence": describe(entry),
+                    "sentence": f"{entry.user} {deed(entry.action, entry.number)}",
+                    "event": getattr(entry.action, "event", None),
                 }
                 for entry in entries
                 if entry.action.kind not in ("viewed", "time")

@@ -131,6 +131,9 @@ export const makeTimeline = (study, drawing, hooks = {}) => {
   const moveCursor = (position) => {
     cursor = clamp(position, 0, 1);
     placeCursor();
+    describeCursor();
+  };
+  const describeCursor = () => {
     const frame = Math.min(study.end - 1, Math.floor(study.first + cursor * study.length));
     const row = study.rowAt(frame);
     readout.replaceChildren();
@@ -367,12 +370,13 @@ export const makeTimeline = (study, drawing, hooks = {}) => {
   });
   collect();
   draw();
-  // The cursor at a place that is shown elsewhere, without words; the view follows it.
-  /** @param {number} share */
-  const showPlace = (share) => {
+  // The cursor at a place that is shown elsewhere; the view follows it. Words take time: not while playing.
+  /** @param {number} share @param {boolean} words */
+  const showPlace = (share, words) => {
     cursor = clamp(share, 0, 1);
     if (z > 1 && (cursor < x || cursor > x + 1 / z)) setView(cursor - 0.1 / z, z);
     placeCursor();
+    if (words) describeCursor(); else if (readout.firstChild) readout.replaceChildren();
   };
   const curvesChanged = () => { collectCurves(); schedule(); };
   return { view, setView, zoomAt, highlight, focusOn, draw, collect, curvesChanged, showPlace, frameAt, actions };

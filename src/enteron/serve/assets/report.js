@@ -3,6 +3,7 @@
 import { get, studyOfPage, studyPath } from "./api.js";
 import { timestamp } from "./curves.js";
 import { $, counted, h, localTime, percent } from "./dom.js";
+import { exportLinks } from "./draft.js";
 import "./theme.js";
 
 const study = studyOfPage(), path = studyPath(study);
@@ -61,6 +62,9 @@ const start = async () => {
     text("conclusion", "Conclusion"), text("recommendation", "Recommendation"),
     answer.about.length ? section("About the proposals", ...answer.about.map((sentence) => h("p", { class: "small" }, sentence))) : null,
   ].filter((part) => part !== null));
+  // Exports are of the last signed version.
+  $("exports-box").hidden = signature.version !== versions;
+  $("exports").replaceChildren(...exportLinks(study));
   $("paper").hidden = false;
 };
 
