@@ -211,7 +211,7 @@ export const makeTimeline = (study, drawing, hooks = {}) => {
     pressed.delete(event.pointerId);
     if (pressed.size < 2) pinch = null;
     if (event.type === "pointerup" && dragged <= 4 && closest(event.target, ".lane")) {
-      if (hooks.onPick && !closest(event.target, ".mark")) hooks.onPick(frameAt(event.clientX));
+      if (hooks.onPick && !closest(event.target, ".mark:not(.region-mark)")) hooks.onPick(frameAt(event.clientX));
       moveCursor(shareAt(event.clientX));
     }
   };
@@ -308,7 +308,8 @@ export const makeTimeline = (study, drawing, hooks = {}) => {
     const mark = closest(event.target, ".mark");
     if (!mark) return;
     event.preventDefault();
-    if (dragged > 4) return;
+    // Regions fill their lane: where places are picked, a click there means the place.
+    if (dragged > 4 || (hooks.onPick && event.detail > 0 && mark.matches(".region-mark"))) return;
     tip.hidden = true;
     document.dispatchEvent(new CustomEvent("show-card", { detail: mark.dataset.event }));
   });

@@ -74,6 +74,6 @@ const card = (finding, frame) => h("li", { data: { event: finding.id } },
   h("p", {}, h("b", {}, finding.term)),
   h("p", { class: "small" }, [finding.seconds === null ? `frame ${finding.start}` : `${timestamp(finding.seconds)}, frame ${finding.start}`,
     finding.region ?? "", finding.transit_share === null ? "" : `${percent(finding.transit_share)} of small-bowel transit`,
-    finding.tertile === null ? "" : `tertile ${finding.tertile}`, finding.saurin ?? "", finding.origin === "person" ? "added by the reader" : finding.changed ? "changed by the reader" : ""].filter(Boolean).join(" · ")));
+    finding.tertile === null ? "" : `tertile ${finding.tertile}`, finding.saurin ?? "", finding.origin === "person" ? "added by the reader" : finding.changed ? "changed by the reader" : "", frame === finding.start ? "" : `picture: frame ${frame}`].filter(Boolean).join(" · ")));
 
 start().catch((error) => { $("failure").hidden = false; $("failure").textContent = error.message; });
