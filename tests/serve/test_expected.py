@@ -291,6 +291,10 @@ def test_the_caecum_is_reached_with_its_photo_or_not(browser, root):
         photo = tab.page.locator("#paper img[alt='first caecal image']")
         assert "frame=320" in (photo.get_attribute("src") or "")
         assert tab.page.locator("#exports a").count() == 6
+        assert tab.page.locator("#exports").is_visible()
+        tab.page.emulate_media(media="print")
+        assert not tab.page.locator("#exports").is_visible()
+        assert photo.is_visible()
         tab.close()
 
 
