@@ -235,6 +235,14 @@ def test_the_time_bar_previews_jumps_and_remembers(browser, root):
         tab.wait_for(f"{SHOWN} === 250")
         assert before != 250
         assert text(tab, "readout").startswith("frame 250")
+        # Also in regions that follow a landmark that was moved.
+        jump(tab, 310)
+        tab.key("Shift+C")
+        tab.wait_for(f"{STATE}.landmarks['first caecal image'].status === 'moved'")
+        tab.page.mouse.click(x, y)
+        tab.wait_for(f"{SHOWN} === 250")
+        tab.key("z")
+        tab.wait_for(f"{STATE}.landmarks['first caecal image'].status === 'proposed'")
         tab.page.mouse.move(5, 5)
         tab.wait_for("document.getElementById('preview').hidden")
         # A fifth of the small bowel (frames 120 to 320) is played, and counts as viewed.
