@@ -40,8 +40,14 @@ def main() -> None:
             labels = phantom_labels(data, study)
             scores = simulated_scores(study.id, study, labels, RATE)
             write_reading(root / f"reading-{study.id}", study, scores, rate=RATE)
-        with server(root, studies=data) as address, Browser(timeout=120) as browser:
-            take_pictures(browser, address, arguments.out)
+        with Browser(timeout=120) as browser:
+            with server(root, studies=data) as address:
+                take_pictures(browser, address, arguments.out)
+            with server(root, studies=data, verify=lambda _name, _secret: "reader") as address:
+                tab = browser.open(f"{address}/login", 700, 420)
+                tab.settle()
+                write_picture(arguments.out / "reader-login.webp", decoded(tab.screenshot()))
+                tab.close()
 
 
 def take_pictures(browser: Browser, address: str, out: Path) -> None:
@@ -51,15 +57,19 @@ def take_pictures(browser: Browser, address: str, out: Path) -> None:
     def shoot(name: str) -> None:
         tab.settle()
         tab.wait(0.6)
-        taken[name] = tab.screenshot()
+        tab.wait_for("!document.querySelector('.toast')")  # they cover the end of the time bar
+        taken[name] = tab.screenshot(whole=name == "signed")
 
     caecum, missed = 5500, 2300  # every fifth frame is stored
     read_and_sign(tab, missed=missed, caecum=caecum, shoot=shoot)
     tab.close()
     for name in ("worklist", "suspicious", "landmarks", "playing", "report", "signed"):
-        write_picture(out / f"reader-{name}.webp", decoded(taken[name]))
+        # The worklist of two studies leaves most of its page empty.
+        image = decoded(taken[name])[: 380 if name == "worklist" else None]
+        write_picture(out / f"reader-{name}.webp", image)
     cells = [
-        cv2.resize(decoded(taken[name]), (560, 380), interpolation=cv2.INTER_AREA) for name in STRIP
+        cv2.resize(decoded(taken[name])[:HEIGHT], (560, 380), interpolation=cv2.INTER_AREA)
+        for name in STRIP
     ]
     rows = [np.hstack(cells[i : i + 3]) for i in range(0, len(cells), 3)]
     write_picture(out / "reader-strip.webp", np.vstack(rows))

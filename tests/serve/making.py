@@ -40,11 +40,18 @@ FINDINGS = (
 REVIEWED = (*EVENTS[:6], *FINDINGS)
 
 
-def write_root(root: Path, study: str = "s1", *, pictures: bool = False, size: int = 96) -> Path:
-    """A reading `root/reading` of the study in `root/studies`; 400 frames at 2 a second."""
+def write_root(
+    root: Path,
+    study: str = "s1",
+    *,
+    pictures: bool = False,
+    size: int = 96,
+    seconds: float = 0.5,
+) -> Path:
+    """A reading `root/reading` of the study in `root/studies`; 400 frames, so many seconds each."""
     frames = write_frames(root / "studies" / study, range(400), size)
     opened = open_study(frames, study_id=study)
-    scores = scores_for(REVIEWED, study=study, times=np.arange(400) / 2.0)
+    scores = scores_for(REVIEWED, study=study, times=np.arange(400) * seconds)
     folder = write_folder(root / "reading", REVIEWED, scores, {**RUN, "unreadable": None})
     content = read_content(opened.numbers, opened.files(), per_row=True)
     run = RunRecord.load(folder)

@@ -258,6 +258,51 @@ _PERSONS: Final = TypeAdapter(
 )
 
 
+def deed(action: Action, number: int) -> str:
+    """What the action with this number of its study did: 'relabelled event m12 as ulcer'."""
+    match action:
+        case Open():
+            return "opened the review" if number == 1 else "put another reading under review"
+        case Confirm(event=event):
+            return f"confirmed event {event}"
+        case Reject(event=event):
+            return f"rejected event {event}"
+        case Relabel(event=event, label=label):
+            return f"relabelled event {event} as {label}"
+        case Trim(event=event):
+            return f"trimmed event {event}"
+        case Add(label=label, start=start):
+            return f"added {label} at frame {start}"
+        case Dismiss(label=label, frame=frame):
+            return f"dismissed {label} at frame {frame}"
+        case Grade(event=event, saurin=saurin):
+            return f"graded event {event} {saurin or 'without a bleeding potential'}"
+        case ConfirmLandmark(landmark=landmark):
+            return f"confirmed the {landmark}"
+        case MoveLandmark(landmark=landmark, frame=frame):
+            return f"moved the {landmark} to frame {frame}"
+        case ClearLandmark(landmark=landmark):
+            return f"marked the {landmark} as not reached"
+        case SetScore(score=score):
+            return f"entered the score {score.name}"
+        case ClearScore(name=name):
+            return f"took back the score {name}"
+        case EditReport(field=field):
+            return f"edited the {field} of the report"
+        case Sign():
+            return "signed the report"
+        case Undo():
+            return "undid a decision"
+        case Redo():
+            return "redid a decision"
+        case Comment():
+            return "commented"
+        case Viewed():
+            return "viewed frames"
+        case Time():
+            return "noted reading time"
+
+
 def parse_action(table: object) -> Decision | Note | Sign:
     """An action that a person sent; the first wrong field is named.
 

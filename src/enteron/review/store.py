@@ -31,6 +31,7 @@ from enteron.review.actions import (
     Redo,
     Sign,
     Undo,
+    deed,
 )
 from enteron.review.record import (
     COLUMNS,
@@ -557,34 +558,7 @@ def _is_decision(entry: Entry) -> bool:
 
 def describe(entry: Entry) -> str:
     """An action in words: 'anna rejected event m12 at 10:32:05 UTC'."""
-    action = entry.action
-    what = {
-        "open": "another reading was put under review",
-        "confirm": "confirmed",
-        "reject": "rejected",
-        "relabel": "relabelled",
-        "trim": "trimmed",
-        "grade": "graded",
-        "dismiss": "dismissed a frame",
-        "add": "added an event",
-        "confirm-landmark": "confirmed",
-        "move-landmark": "moved",
-        "clear-landmark": "marked as absent",
-        "set-score": "set a score",
-        "clear-score": "cleared a score",
-        "edit-report": "edited the report",
-        "sign": "signed the report",
-        "undo": "undid a decision",
-        "redo": "redid a decision",
-        "comment": "commented",
-        "viewed": "viewed frames",
-        "time": "noted reading time",
-    }[action.kind]
-    subject = getattr(action, "landmark", None)
-    if subject is None and (event := getattr(action, "event", None)):
-        subject = f"event {event}"
-    parts = [entry.user, what, *(() if subject is None else (str(subject),))]
-    return f"{' '.join(parts)} at {entry.time[11:19]} UTC"
+    return f"{entry.user} {deed(entry.action, entry.number)} at {entry.time[11:19]} UTC"
 
 
 def _ranges(numbers: list[int]) -> tuple[tuple[int, int], ...]:

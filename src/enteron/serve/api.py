@@ -18,6 +18,7 @@ import io
 import re
 import struct
 import zipfile
+from dataclasses import asdict
 from importlib.metadata import version as package_version
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -31,10 +32,9 @@ from starlette.responses import JSONResponse, Response
 from enteron.folders.reading import RunRecord, event_rows
 from enteron.folders.trust import cautions, learnt_from
 from enteron.labels import COLUMN
-from enteron.review.actions import parse_action
+from enteron.review.actions import deed, parse_action
 from enteron.review.exports import ExportFormat, Reviewed, export_study, reviewed
 from enteron.review.state import ReviewState
-from enteron.review.store import describe
 from enteron.review.summary import Finding, summarise
 from enteron.serve.access import COOKIE, User
 from enteron.serve.opened import OpenedReading
@@ -142,7 +142,7 @@ def curves(reading: Opened) -> Response:
 def source(reading: Opened) -> JSONResponse:
     """Where pictures come from now."""
     state = reading.pictures.state
-    return JSONResponse({"kind": state.kind, "sentence": state.sentence, "share": state.share})
+    return JSONResponse(asdict(state))
 
 
 @router.get("/api/studies/{study}/frames")
@@ -235,7 +235,8 @@ def history(study: str, reading: Opened, service: TheService) -> JSONResponse:
                     "user": entry.user,
                     "time": entry.time,
                     "kind": entry.action.kind,
-                    "sentence": describe(entry),
+                    "sentence": f"{entry.user} {deed(entry.action, entry.number)}",
+                    "event": getattr(entry.action, "event", None),
                 }
                 for entry in entries
                 if entry.action.kind not in ("viewed", "time")

@@ -1,14 +1,12 @@
 """Frames of a study as JPEG: of the very files that were read, masked, cached.
 
-A study is looked for when its reading is first opened, in the background. Until it is there, and
-where it is not, the pictures that the reading saved are shown. Every frame that is a file of its
-own is compared with its digest when it is shown; a video is read to its end once.
+A study is looked for when its reading is first opened, in the background (`originals.py`). Until it
+is there, and where it is not, the pictures that the reading saved are shown.
 
 What recorders write around the picture is masked, as on the report, unless device text is asked
 for; frames that look like title cards are shown on request only (`masking.py`).
 """
 
-import hashlib
 import os
 import threading
 from collections import OrderedDict
@@ -16,21 +14,19 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntEnum
-from pathlib import Path
 from typing import Final
 
 import numpy as np
 
 from enteron.errors import EnteronError
-from enteron.files import RECORD_LIMIT, make_folder, read_json, write_json
-from enteron.folders.reading import EMBEDDINGS, Reading
-from enteron.inference.store import open_embeddings
+from enteron.folders.reading import Reading
 from enteron.report.pictures import PICTURES, picture_name, read_index
 from enteron.serve.catalogue import Catalogue
 from enteron.serve.masking import Masking
+from enteron.serve.originals import Memory, find_original
 from enteron.serve.packs import Pack, PackKey
-from enteron.study import Study, open_study
-from enteron.study.content import StudyContent, digest, file_stamps, read_content, stamp_tokens
+from enteron.study import Study
+from enteron.study.content import StudyContent
 from enteron.study.picture import UnreadablePictureError, read_picture
 
 SIDE: Final = 512  # pixels of the longer side, at most: no capsule has many more
@@ -39,7 +35,7 @@ QUALITY: Final = 82
 PACK_QUALITY: Final = 75
 FAR: Final = 60  # frames between key frames, beyond which a study gets a pack
 CARD: Final = b"card"  # stands in a pack for a frame that is withheld
-CACHE_FOLDER: Final = ".enteron-serve"
+TRIED: Final = 120  # frames that are looked at for the first one to show
 
 
 class Flag(IntEnum):
@@ -95,6 +91,7 @@ class SourceState:
     kind: str  # 'searching', 'checking', 'study', 'packing' or 'stored'
     sentence: str
     share: float | None = None  # of the work that is under way
+    first: int | None = None  # position at which a page opens; None while that is not known
 
 
 class StudyPictures:
@@ -116,6 +113,7 @@ class StudyPictures:
         self._content: StudyContent | None = None
         self._masking = Masking()
         self._pack: Pack | None = None
+        self._first: int | None = None
         self._lock = threading.Lock()  # a video is decoded at one place at a time
         self._ready = threading.Event()
         saved = read_index(reading.folder / PICTURES)
@@ -132,10 +130,12 @@ class StudyPictures:
         if pack is not None and not pack.complete:
             share = pack.done / max(1, pack.key.frames)
             return SourceState(
-                "packing", "Small frames are being prepared, so that any place is shown at once.",
+                "packing",
+                "Small frames are being prepared, so that any place is shown at once.",
                 share,
-            )  # fmt: skip
-        return SourceState(self._kind, self._sentence)
+                self._first,
+            )
+        return SourceState(self._kind, self._sentence, first=self._first)
 
     def withheld(self, position: int) -> Answer:
         """A picture although it looks like a title card."""
@@ -232,7 +232,7 @@ class StudyPictures:
 
     def _find(self) -> None:
         try:
-            self._find_study()
+            self._use_original()
         except EnteronError as error:
             self._stay("stored", f"Only the stored pictures are shown: {error}")
         except Exception as error:
@@ -243,6 +243,7 @@ class StudyPictures:
             )
         finally:
             self._ready.set()
+        self._first = self._first_shown()
         pack = self._pack
         if pack is not None and not pack.complete:
             with suppress(EnteronError):
@@ -251,106 +252,61 @@ class StudyPictures:
     def _stay(self, kind: str, sentence: str) -> None:
         self._kind, self._sentence = kind, sentence
 
-    def _find_study(self) -> None:
+    def _use_original(self) -> None:
+        """Find the study, and show its frames from now on."""
         reading = self._reading
-        candidates = self._catalogue.candidates(reading.study)
-        if not candidates:
+        memory = Memory(reading, self._catalogue.root, mask_text=self._mask_text)
+        original = find_original(
+            reading,
+            self._catalogue,
+            memory,
+            mask_text=self._mask_text,
+            on_check=lambda: self._stay(
+                "checking", "The study's files are being compared with those that were read."
+            ),
+        )
+        if original is None:
             self._stay(
                 "stored",
                 "The study's own frames are not at hand: only the stored pictures are shown. "
                 "Start with --studies FOLDER to see all of them.",
             )
             return
-        problem = "no study of this id has the frames that were read."
-        for path in candidates:
-            try:
-                study = open_study(path, study_id=reading.study)
-                if np.isin(reading.scores.axis.frames, study.numbers).all():
-                    self._check(study)
-                    return
-            except EnteronError as error:
-                problem = str(error)
-        self._stay("stored", f"Only the stored pictures are shown: {problem}")
-
-    def _check(self, study: Study) -> None:
-        """Make sure that these are the files that were read, then measure the field of view."""
-        reading = self._reading
+        study = original.study
+        self._content, self._masking = original.content, original.masking
         identity = reading.run.identity
         stated = None if identity is None else identity.content
-        self._stay("checking", "The study's files are being compared with those that were read.")
-        record = self._record()
-        tokens = hashlib.sha256("".join(_tokens(study)).encode()).hexdigest()
-        content: StudyContent | None = None
-        if stated is not None and record.get("stamps") != tokens:
-            content = self._stored_content(stated)
-            if content is None:
-                files = study.files()
-                read = read_content(study.numbers, files, per_row=len(files) == len(study))
-                if read.hash != stated:
-                    raise EnteronError(
-                        "the frames found are not those that were read",
-                        "give the folder of the study that was read with --studies",
-                    )
-        masking = Masking()
-        if self._mask_text:
-            masking = Masking.from_record(record) or Masking.of_study(study)
-        self._content, self._masking = content, masking
-        if content is None:  # everything was compared, now or earlier
-            self._save_record(tokens if stated is not None else "", masking)
         if study.seek_distance > FAR:
-            self._pack = self._open_pack(study, stated)
+            key = PackKey(
+                study=study.id,
+                content=stated,
+                frames=len(study),
+                side=PACK_SIDE,
+                masked=self._mask_text,
+            )
+            self._pack = Pack(memory.path("pack"), key)
         self._cache.forget(reading.study)
         self._study = study
         told = "" if stated is not None else " Their content was not recorded when they were read."
         self._stay("study", f"All frames of the study are shown.{told}")
 
-    def _stored_content(self, stated: str) -> StudyContent | None:
-        """Digests of every frame's file, from the embeddings beside the reading."""
-        with suppress(EnteronError, OSError):
-            embeddings = open_embeddings(self._reading.folder / EMBEDDINGS, check=False)
-            content = embeddings.content
-            if content is not None and content.per_row and content.hash == stated:
-                return content
-        return None
+    def _first_shown(self) -> int:
+        """Where a page opens: the first frame that is shown, since many studies begin with cards.
 
-    # What is remembered between runs lies in a folder of its own under ROOT.
-
-    @property
-    def _name(self) -> str:
-        identity = self._reading.run.identity
-        content = "" if identity is None else identity.content or ""
-        text = f"{self._reading.study}\n{content}\n{self._mask_text}"
-        return digest(text.encode()).hex()
-
-    @property
-    def _folder(self) -> Path:
-        return self._catalogue.root / CACHE_FOLDER
-
-    def _record(self) -> dict[str, object]:
-        path = self._folder / f"{self._name}.json"
-        with suppress(EnteronError):
-            if path.is_file() and not path.is_symlink():
-                record = read_json(path, limit=RECORD_LIMIT)
-                return record if isinstance(record, dict) else {}
-        return {}
-
-    def _save_record(self, tokens: str, masking: Masking) -> None:
-        with suppress(EnteronError):  # a read-only ROOT: compared again next time
-            make_folder(self._folder)
-            write_json(
-                self._folder / f"{self._name}.json", {"stamps": tokens, **masking.to_record()}
-            )
-
-    def _open_pack(self, study: Study, content: str | None) -> Pack:
-        make_folder(self._folder)
-        key = PackKey(
-            study=study.id,
-            content=content,
-            frames=len(study),
-            side=PACK_SIDE,
-            masked=self._mask_text,
-        )
-        return Pack(self._folder / f"{self._name}.pack", key)
+        Only so many frames are tried; after them, the first one of which a picture was stored.
+        """
+        try:
+            if self._study is not None:
+                for position in range(min(TRIED, len(self._frames))):
+                    if self.jpegs([position])[0][0] is Flag.SHOWN:
+                        return position
+            if self._saved:
+                return min(
+                    int(np.searchsorted(self._frames, min(self._saved))), len(self._frames) - 1
+                )
+        except Exception:  # a damaged study: its pages still open
+            return 0
+        return 0
 
     def _packed_frames(self, start: int) -> Iterator[bytes | None]:
         study = self._study
@@ -362,9 +318,3 @@ class StudyPictures:
                 yield CARD
             else:
                 yield self._masking.jpeg(frame.image, PACK_SIDE, PACK_QUALITY)
-
-
-def _tokens(study: Study) -> list[str]:
-    tokens = stamp_tokens(file_stamps(study.files()))
-    # A file that was written just now has no token that could be trusted: never equal.
-    return [token or os.urandom(8).hex() for token in tokens]

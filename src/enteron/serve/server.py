@@ -3,6 +3,7 @@
 import asyncio
 import ipaddress
 import socket
+import struct
 from typing import Any, Final
 
 import h11
@@ -13,7 +14,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from enteron.errors import EnteronError
 
 HEAD_SECONDS: Final = 10.0  # for the head of a request to arrive
-TAKE_SECONDS: Final = 30.0  # in which a client has to take some part of its answer
+TAKE_SECONDS: Final = 30.0  # in which a client has to take `LEAST_TAKEN` of what waits for it
+LEAST_TAKEN: Final = 64 << 10  # bytes: 2 kB/s, less than any line on which a study could be read
 MOST_CONNECTIONS: Final = 400
 
 
@@ -60,19 +62,35 @@ class PatientProtocol(H11Protocol):
     def timeout_keep_alive_handler(self) -> None:
         """End a connection on which nothing was asked for some time."""
         if self.transport.is_closing() or self.transport.get_write_buffer_size():
-            self.transport.abort()
+            self._hang_up()
         else:
             super().timeout_keep_alive_handler()
 
     def _watch(self) -> None:
         waiting = self.transport.get_write_buffer_size()
-        self._taking = self.loop.call_later(TAKE_SECONDS, self._require_less_than, waiting)
+        self._taking = self.loop.call_later(TAKE_SECONDS, self._require_progress, waiting)
 
-    def _require_less_than(self, waiting: int) -> None:
-        if self.transport.get_write_buffer_size() < waiting:
+    def _require_progress(self, waiting: int) -> None:
+        """Go on only with a client that takes its answer; a drop now and then is not enough.
+
+        Nothing is added while writing is paused, so that the wait for any answer has an end.
+        """
+        if waiting - self.transport.get_write_buffer_size() >= LEAST_TAKEN:
             self._watch()
         else:
-            self.transport.abort()  # to close in good order would wait for the client again
+            self._hang_up()
+
+    def _hang_up(self) -> None:
+        """End the connection at once, and forget what waits for the client.
+
+        Without the option the system would go on holding up to some megabytes for the client, and
+        the client would not be told: closing only ends the connection after what was sent.
+        """
+        connection = self.transport.get_extra_info("socket")
+        if connection is not None:
+            at_once = struct.pack("ii", 1, 0)  # linger: on, for 0 s
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, at_once)
+        self.transport.abort()
 
     def _stop_watching(self) -> None:
         if self._taking is not None:

@@ -131,6 +131,9 @@ export const makeTimeline = (study, drawing, hooks = {}) => {
   const moveCursor = (position) => {
     cursor = clamp(position, 0, 1);
     placeCursor();
+    describeCursor();
+  };
+  const describeCursor = () => {
     const frame = Math.min(study.end - 1, Math.floor(study.first + cursor * study.length));
     const row = study.rowAt(frame);
     readout.replaceChildren();
@@ -208,7 +211,7 @@ export const makeTimeline = (study, drawing, hooks = {}) => {
     pressed.delete(event.pointerId);
     if (pressed.size < 2) pinch = null;
     if (event.type === "pointerup" && dragged <= 4 && closest(event.target, ".lane")) {
-      if (hooks.onPick && !closest(event.target, ".mark")) hooks.onPick(frameAt(event.clientX));
+      if (hooks.onPick && !closest(event.target, ".mark:not(.region-mark)")) hooks.onPick(frameAt(event.clientX));
       moveCursor(shareAt(event.clientX));
     }
   };
@@ -305,7 +308,8 @@ export const makeTimeline = (study, drawing, hooks = {}) => {
     const mark = closest(event.target, ".mark");
     if (!mark) return;
     event.preventDefault();
-    if (dragged > 4) return;
+    // Regions fill their lane: where places are picked, a click there means the place.
+    if (dragged > 4 || (hooks.onPick && event.detail > 0 && mark.matches(".region-mark"))) return;
     tip.hidden = true;
     document.dispatchEvent(new CustomEvent("show-card", { detail: mark.dataset.event }));
   });
@@ -367,12 +371,13 @@ export const makeTimeline = (study, drawing, hooks = {}) => {
   });
   collect();
   draw();
-  // The cursor at a place that is shown elsewhere, without words; the view follows it.
-  /** @param {number} share */
-  const showPlace = (share) => {
+  // The cursor at a place that is shown elsewhere; the view follows it. Words take time: not while playing.
+  /** @param {number} share @param {boolean} words */
+  const showPlace = (share, words) => {
     cursor = clamp(share, 0, 1);
     if (z > 1 && (cursor < x || cursor > x + 1 / z)) setView(cursor - 0.1 / z, z);
     placeCursor();
+    if (words) describeCursor(); else if (readout.firstChild) readout.replaceChildren();
   };
   const curvesChanged = () => { collectCurves(); schedule(); };
   return { view, setView, zoomAt, highlight, focusOn, draw, collect, curvesChanged, showPlace, frameAt, actions };

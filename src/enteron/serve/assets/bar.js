@@ -34,7 +34,8 @@ export const makeBar = (study, drawing, facts, review, page) => {
   const regionRow = row("transit-row", null, "transit-lane", "region");
   const viewedRow = row("viewed-row", null, "viewed-lane", "looked at");
   const landmarkRow = row("landmark-row", null, "short", "landmarks");
-  const occurring = () => labels.filter(({ label, kind }) => kind === "finding" && review.findings.some((event) => event.label === label));
+  // Blood has its lane always: that there is none is a result.
+  const occurring = () => labels.filter(({ label, kind }) => label === "blood" || kind === "finding" && review.findings.some((event) => event.label === label));
   /** @type {Map<string, HTMLElement>} */
   const findingRows = new Map();
   const findingsBox = h("div", { class: "finding-rows" });
@@ -144,7 +145,7 @@ export const makeBar = (study, drawing, facts, review, page) => {
 
   return {
     timeline,
-    /** @param {number} frame */
-    showPlace: (frame) => timeline.showPlace((frame + 0.5 - study.first) / length),
+    /** @param {number} frame @param {boolean} words whether to say what the model thinks of it */
+    showPlace: (frame, words) => timeline.showPlace((frame + 0.5 - study.first) / length, words),
   };
 };

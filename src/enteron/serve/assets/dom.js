@@ -32,7 +32,7 @@ export const h = (tag, properties = {}, ...children) => {
 export const $ = (id) => document.getElementById(id);
 
 /** @param {number} share */
-export const percent = (share) => share > 0 && share < 0.001 ? "< 0.1 %" : `${(100 * share).toFixed(share < 0.1 && share > 0 ? 1 : 0)} %`;
+export const percent = (share) => share > 0 && share < 0.001 ? "<\u00a00.1\u00a0%" : `${(100 * share).toFixed(share < 0.1 && share > 0 ? 1 : 0)}\u00a0%`;
 
 /** A confidence; in brackets where the study is unlike all that the model knows. @param {number} value @param {boolean} unlike */
 export const confidence = (value, unlike) => {
@@ -56,5 +56,6 @@ export const localTime = (time) => {
 export const toast = (sentence, kind = "good") => {
   const line = h("p", { class: `toast is-${kind}` }, sentence);
   $("toasts").append(line);
+  while ($("toasts").childElementCount > 2) $("toasts").firstElementChild.remove(); // they cover the time bar
   setTimeout(() => line.remove(), kind === "bad" ? 9000 : 3000);
 };

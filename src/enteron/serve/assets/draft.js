@@ -4,7 +4,10 @@ import { studyPath } from "./api.js";
 import { $, counted, h, localTime, toast } from "./dom.js";
 
 const FIELDS = ["indication", "preparation", "findings", "conclusion", "recommendation"];
-export const FORMATS = [["json", "events, JSON"], ["csv", "events, CSV"], ["labels", "labels for training"], ["label-studio", "Label Studio"], ["fhir", "FHIR"], ["dicom", "DICOM SR"]];
+const FORMATS = [["json", "events, JSON"], ["csv", "events, CSV"], ["labels", "labels for training"], ["label-studio", "Label Studio"], ["fhir", "FHIR"], ["dicom", "DICOM SR"]];
+
+/** Downloads of the last signed version, or of the draft. @param {string} study */
+export const exportLinks = (study) => FORMATS.map(([format, text]) => h("a", { class: "button", href: `${studyPath(study)}/export/${format}`, download: "" }, text));
 
 /** @param {string} study @param {import("./review.js").Review} review */
 export const makeDraft = (study, review) => {
@@ -13,7 +16,7 @@ export const makeDraft = (study, review) => {
     area.value = review.state.report[field] ?? "";
     area.addEventListener("change", () => { if (area.value !== (review.state.report[field] ?? "")) review.act({ kind: "edit-report", field, text: area.value }, "The draft is saved."); });
   }
-  $("exports").replaceChildren(...FORMATS.map(([format, text]) => h("a", { class: "button", href: `${studyPath(study)}/export/${format}`, download: "" }, text)));
+  $("exports").replaceChildren(...exportLinks(study));
 
   const dialog = /** @type {HTMLDialogElement} */ ($("sign"));
   /** Whatever is still in a field is saved first: what is signed is what is seen. */

@@ -32,7 +32,7 @@ export const makeLandmarks = (review, study, page) => {
           h("p", { class: "small" },
             h("button", { type: "button", disabled: frame === null, on: { click: () => frame !== null && page.go(frame) } }, "Go ", h("kbd", {}, key)), " ",
             h("button", { type: "button", on: { click: () => page.set(name) } }, "Set here ", h("kbd", {}, `Shift ${key}`)), " ",
-            h("button", { type: "button", disabled: frame === null, on: { click: () => review.act({ kind: "confirm-landmark", landmark: name }, `The ${name} is confirmed.`) } }, "Confirm"), " ",
+            status !== "proposed" ? null : h("button", { type: "button", on: { click: () => review.act({ kind: "confirm-landmark", landmark: name }, `The ${name} is confirmed.`) } }, "Confirm"), " ",
             h("button", { type: "button", disabled: status === "absent", on: { click: () => review.act({ kind: "clear-landmark", landmark: name }, `The ${name} is marked as not reached.`) } }, "Not reached"))));
     }));
     showMeasures();

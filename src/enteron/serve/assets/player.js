@@ -134,7 +134,7 @@ export class Player {
         const places = Array.from({ length: this.up }, (_, index) => next + index).filter((place) => place < this.count && place >= 0);
         if (places.every((place) => this.frames.has(place))) {
           const rate = this.rate(), interval = 1000 * this.up / rate;
-          this.watcher.onShown(this.position, Math.min(this.count, this.position + this.up), rate);
+          this.tell(rate);
           this.stats.shown += this.up;
           const lateness = now - this.due;
           this.stats.worst = Math.max(this.stats.worst, lateness);
@@ -152,6 +152,11 @@ export class Player {
       this.schedule();
     }
     if (this.dirty) this.draw(now);
+  }
+
+  /** Tell what was seen: a frame without a picture (withheld, unreadable, not stored) was not. @param {number | null} rate */
+  tell(rate) {
+    for (const place of this.visible()) if (this.frames.get(place)?.bitmap) this.watcher.onShown(place, place + 1, rate);
   }
 
   /** Ask for what comes next, nearest first. */
@@ -191,7 +196,7 @@ export class Player {
       if (this.stats.jumps.length > 1000) this.stats.jumps.shift();
       this.jumpedAt = 0;
       if (!this.playing) {
-        this.watcher.onShown(this.position, Math.min(this.count, this.position + this.up), null);
+        this.tell(null);
         const around = [1, 2, 3, 4, 5, 6, 7, 8].map((by) => this.position + this.up - 1 + by);
         this.frames.want(around);
       }

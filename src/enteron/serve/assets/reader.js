@@ -4,7 +4,7 @@ import { Activity } from "./activity.js";
 import { get, getBytes, studyOfPage, studyPath } from "./api.js";
 import { makeBar } from "./bar.js";
 import { grouped, makeStudy, timestamp } from "./curves.js";
-import { $, h, localTime, percent, toast } from "./dom.js";
+import { $, counted, h, localTime, percent, toast } from "./dom.js";
 import { makeDraft } from "./draft.js";
 import { makeDrawing } from "./drawing.js";
 import { Findings } from "./findings.js";
@@ -40,12 +40,13 @@ const start = async () => {
 
   const review = new Review(path, answer, new Set(facts.labels.flatMap((/** @type {{label: string, kind: string}} */ { label, kind }) => kind === "finding" ? [label] : [])));
   const frames = new FrameStore(path, count);
-  /** @type {{ showPlace: (frame: number) => void, timeline: import("./timeline.js").Timeline } | null} */
+  /** @type {{ showPlace: (frame: number, words: boolean) => void, timeline: import("./timeline.js").Timeline } | null} */
   let bar = null;
   /** @type {Activity | null} */
   let activity = null;
   // Times are needed at once, curves are not.
   let timed = makeStudy({ ...facts.curves, high: new Uint8Array(0), low: null });
+  let opening = 0; // the position at which the page opened, once that is known
   let asked = false;
   const refresh = () => {
     if (asked) return;
@@ -62,14 +63,15 @@ const start = async () => {
     const time = timed.seconds(frame());
     const last = Math.min(count, player.position + player.up) - 1;
     $("place").textContent = `${facts.word} ${grouped(frame())}${last > player.position ? `–${grouped(frameAt(last))}` : ""}${time === null ? "" : ` · ${timestamp(time)}`}`;
-    $("speed-text").textContent = `${player.rate()}/s`;
+    $("speed-text").textContent = `${player.rate()}/s${player.rate() < player.speed ? ", slowed" : ""}`;
     $("speed-text").classList.toggle("is-fast", player.rate() > FAST);
     $("fast").hidden = player.rate() <= FAST;
     $("speed").value = String(SPEEDS.indexOf(SPEEDS.find((speed) => speed >= player.speed) ?? 8));
     $("play").textContent = player.playing ? "Pause" : "Play";
     $("auto").checked = player.auto;
     for (const button of document.querySelectorAll("button[data-up]")) button.setAttribute("aria-pressed", String(Number(/** @type {HTMLElement} */ (button).dataset.up) === player.up));
-    bar?.showPlace(frame());
+    $("opened").hidden = opening === 0 || player.position !== opening;
+    bar?.showPlace(frame(), !player.playing);
     showEvents();
   };
 
@@ -153,9 +155,14 @@ const start = async () => {
     suspects.toggle(false);
   };
   for (const tab of document.querySelectorAll("[role=tab]")) tab.addEventListener("click", () => showTab(/** @type {HTMLElement} */ (tab).dataset.tab ?? ""));
+  /** @param {string | null} id of an event, in words that somebody can find it by */
+  const nameOf = (id) => {
+    const event = id === null ? undefined : review.state.events[id];
+    return event ? ` (${event.label}, ${facts.word} ${grouped(event.start)})` : "";
+  };
   const showRecord = async () => {
     const { entries } = await get(`${path}/history`);
-    $("record-list").replaceChildren(...entries.reverse().map((/** @type {{time: string, sentence: string}} */ entry) => h("li", {}, h("span", { class: "small" }, `${localTime(entry.time)} `), entry.sentence)));
+    $("record-list").replaceChildren(...entries.reverse().map((/** @type {{time: string, sentence: string, event: string | null}} */ entry) => h("li", {}, h("span", { class: "small" }, `${localTime(entry.time)} `), entry.sentence, nameOf(entry.event))));
     $("comments-list").replaceChildren(...review.state.comments.map((remark) => h("li", {}, h("b", {}, remark.user), h("span", { class: "small" }, ` ${localTime(remark.time)}${remark.frame === null ? "" : ` · ${facts.word} ${grouped(remark.frame)}`} `), remark.text)));
   };
 
@@ -176,8 +183,11 @@ const start = async () => {
   keys.add("Playing", ["V"], "this frame in full size, also one that was withheld", async () => {
     player.pause();
     const position = player.position, withheld = frames.get(position)?.flag === 4;
-    const jpeg = await getBytes(`${path}/picture?frame=${frameAt(position)}&${withheld ? "withheld" : "whole"}=1`);
-    await frames.replace(position, new Blob([jpeg], { type: "image/jpeg" }));
+    try {
+      const jpeg = await getBytes(`${path}/picture?frame=${frameAt(position)}&${withheld ? "withheld" : "whole"}=1`);
+      await frames.replace(position, new Blob([jpeg], { type: "image/jpeg" }));
+      if (withheld && player.position === position) player.show(position); // now it is looked at
+    } catch { toast("There is no picture of this frame.", "bad"); }
   });
   keys.add("Playing", ["Home"], "to the first frame", () => player.step(-count));
   keys.add("Playing", ["End"], "to the last frame", () => player.step(count));
@@ -228,6 +238,7 @@ const start = async () => {
   $("speed").addEventListener("input", () => { player.speed = SPEEDS[Number($("speed").value)]; refresh(); });
   $("auto").addEventListener("change", () => { player.auto = $("auto").checked; refresh(); });
   for (const button of document.querySelectorAll("button[data-up]")) button.addEventListener("click", () => player.setUp(Number(/** @type {HTMLElement} */ (button).dataset.up)));
+  $("jump").placeholder = facts.curves.times ? `${facts.word} or h:mm:ss` : facts.word;
   $("jump-form").addEventListener("submit", (/** @type {Event} */ event) => {
     event.preventDefault();
     const text = $("jump").value.trim();
@@ -254,7 +265,7 @@ const start = async () => {
   const noted = () => {
     $("status").textContent = review.state.status;
     $("status").className = `badge is-${review.state.status.replace(" ", "-")}`;
-    $("minutes").textContent = `${(review.answer.summary.measures.active_seconds / 60).toFixed(1)} min of reading`;
+    $("minutes").textContent = `${(review.answer.summary.measures.active_seconds / 60).toFixed(1)} min read`;
     const { comments, version } = review.state, key = `${version} ${comments.length}`;
     if (!$("panel-record").hidden && $("panel-record").dataset.key !== key) { $("panel-record").dataset.key = key; showRecord(); }
   };
@@ -268,13 +279,23 @@ const start = async () => {
   $("reader").classList.add("is-ready");
 
   // Where pictures come from; asked again until it is settled.
-  let kind = "";
+  let kind = "", openedOnce = false;
   const lookForSource = async () => {
     const source = await get(`${path}/source`);
     $("source").textContent = source.share === null ? (source.kind === "study" ? "" : source.sentence) : `${source.sentence} ${percent(source.share)}`;
     if (source.kind !== kind && kind && ["study", "packing"].includes(source.kind) && !["study", "packing"].includes(kind)) { found = true; frames.forget(); player.show(player.position); suspects.build(); showLandmarks(); }
     kind = source.kind;
-    if (["searching", "checking", "packing"].includes(kind)) setTimeout(lookForSource, kind === "packing" ? 3000 : 400);
+    if (source.first !== null && !openedOnce) {
+      openedOnce = true;
+      // A study often begins with cards that may hold a name: whoever has not moved yet starts behind them.
+      if (source.first > 0 && player.position === 0 && !player.playing) {
+        opening = source.first;
+        const before = `${counted(opening, facts.word)} before this one`;
+        $("opened").textContent = kind === "stored" ? `Of the ${before} no picture is stored.` : `Opened here: the ${before} may hold a name, or cannot be read. Home goes there, V shows one.`;
+        player.show(opening);
+      }
+    }
+    if (["searching", "checking", "packing"].includes(kind) || source.first === null) setTimeout(lookForSource, source.first === null ? 300 : 3000);
   };
   lookForSource();
 

@@ -3,6 +3,7 @@
 import { get, studyOfPage, studyPath } from "./api.js";
 import { timestamp } from "./curves.js";
 import { $, counted, h, localTime, percent } from "./dom.js";
+import { exportLinks } from "./draft.js";
 import "./theme.js";
 
 const study = studyOfPage(), path = studyPath(study);
@@ -61,6 +62,9 @@ const start = async () => {
     text("conclusion", "Conclusion"), text("recommendation", "Recommendation"),
     answer.about.length ? section("About the proposals", ...answer.about.map((sentence) => h("p", { class: "small" }, sentence))) : null,
   ].filter((part) => part !== null));
+  // Exports are of the last signed version.
+  $("exports-box").hidden = signature.version !== versions;
+  $("exports").replaceChildren(...exportLinks(study));
   $("paper").hidden = false;
 };
 
@@ -70,6 +74,6 @@ const card = (finding, frame) => h("li", { data: { event: finding.id } },
   h("p", {}, h("b", {}, finding.term)),
   h("p", { class: "small" }, [finding.seconds === null ? `frame ${finding.start}` : `${timestamp(finding.seconds)}, frame ${finding.start}`,
     finding.region ?? "", finding.transit_share === null ? "" : `${percent(finding.transit_share)} of small-bowel transit`,
-    finding.tertile === null ? "" : `tertile ${finding.tertile}`, finding.saurin ?? "", finding.origin === "person" ? "added by the reader" : finding.changed ? "changed by the reader" : ""].filter(Boolean).join(" · ")));
+    finding.tertile === null ? "" : `tertile ${finding.tertile}`, finding.saurin ?? "", finding.origin === "person" ? "added by the reader" : finding.changed ? "changed by the reader" : "", frame === finding.start ? "" : `picture: frame ${frame}`].filter(Boolean).join(" · ")));
 
 start().catch((error) => { $("failure").hidden = false; $("failure").textContent = error.message; });

@@ -107,7 +107,9 @@ export class Review {
     this.noted = new Set();
     /** @type {Promise<unknown>} actions are sent one after the other, in the order of the keys */
     this.queue = Promise.resolve();
-    setInterval(() => this.look(), LOOK);
+    this.sent = 0; // actions of this page
+    this.waiting = 0; // those that are not answered yet
+    setInterval(() => { if (!this.waiting) this.look(); }, LOOK);
   }
 
   get state() { return this.answer.state; }
@@ -131,10 +133,12 @@ export class Review {
 
   async look() {
     if (document.hidden) return;
+    const sent = this.sent;
     try {
       const answer = await get(`${this.path}/review?after=${this.state.number}`);
       if (!answer) return;
-      const others = answer.state.version > this.state.version;
+      // What this page sent meanwhile is no news.
+      const others = answer.state.version > this.state.version && sent === this.sent;
       this.take(answer);
       if (others) toast("Somebody else has changed the review of this study.");
     } catch { /* the server is away: the next look may find it */ }
@@ -162,9 +166,11 @@ export class Review {
 
   /** @param {string} what @param {() => unknown} body @param {string} [said] @returns {Promise<boolean>} */
   send(what, body, said) {
+    this.sent += 1;
+    this.waiting += 1;
     const sent = this.queue.then(async () => {
-      if (!this.canDecide) { toast("Viewers can look at everything and change nothing.", "bad"); return false; }
       try {
+        if (!this.canDecide) { toast("Viewers can look at everything and change nothing.", "bad"); return false; }
         this.take(await post(`${this.path}/${what}`, body()));
         if (said) toast(said);
         return true;
@@ -173,6 +179,8 @@ export class Review {
         toast(error.message, "bad");
         if (error.status === 409) await this.look();
         return false;
+      } finally {
+        this.waiting -= 1;
       }
     });
     this.queue = sent;

@@ -91,7 +91,7 @@ export class Suspects {
     const empty = this.all.length === 0;
     $("suspects-none").hidden = !empty;
     const promise = this.facts.promise;
-    $("suspects-promise").textContent = promise ? `${promise.headline} ${promise.sentence}` : "";
+    $("suspects-promise").textContent = `${promise ? `${promise.headline} ${promise.sentence} ` : ""}${empty ? "" : "Ranked by what a frame adds to those before it, so that kinds that are rare here come early."}`;
     this.cards = this.shown.map((suspect, index) => {
       const time = this.study.seconds(suspect.frame);
       return h("li", { class: `suspect-card l-${this.columns.get(suspect.label)}`, data: { rank: String(suspect.rank) }, on: {
