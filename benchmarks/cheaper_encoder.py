@@ -312,6 +312,7 @@ class Kept:
     kept: int = 0
     sure_kept: int = 0
     overlapping: int = 0  # kept by label and half of their union
+    sure_overlapping: int = 0
     new: int = 0
     score: float = 0.0  # sum over studies of mean differences of scores
     studies: int = 0
@@ -331,7 +332,12 @@ def events(options: argparse.Namespace) -> None:
         "real": list(open_dataset(options.data).studies.values()),
         "drawn": list(open_dataset(options.drawn).studies.values())[-options.drawn_studies :],
     }
-    print("| events | studies | fp32: events | over .5 | kept | over .5 kept | overlapping | new |")
+    print(
+        "| events | studies | fp32: events | kept | overlapping | over .5 | kept | overlapping ",
+        end="",
+    )
+    print("| new | mean difference of scores |")
+    print("|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|")
     for kind, entries in kinds.items():
         results = {name: Kept() for name in options.forms}
         for entry in entries:
@@ -345,14 +351,15 @@ def events(options: argparse.Namespace) -> None:
                     for name, encoder in encoders.items()
                 }
             for name in options.forms:
-                _count(results[name], read[EXACT], read[name])
+                _count(results[name], read[EXACT], read[name], TOLERANCE * study.axis.step)
         for name, r in results.items():
             print(
-                f"| {kind}, {name} | {r.studies} | {r.all} | {r.sure} | {r.kept} | {r.sure_kept} "
-                f"| {r.overlapping} | {r.new} | (scores {r.score / r.studies:.4f})",
+                f"| {kind}, {name} | {r.studies} | {r.all} | {r.kept} | {r.overlapping} | {r.sure} "
+                f"| {r.sure_kept} | {r.sure_overlapping} | {r.new} | {r.score / r.studies:.4f} |",
                 flush=True,
             )
-    print(f"\nkept: the same label, both ends within {TOLERANCE} frames")
+    print(f"\nkept: the same label, both ends within {TOLERANCE} stored frames; overlapping: or by")
+    print("half of both together")
 
 
 Read = tuple[NDArray[np.float32], list[DecodedEvent]]
@@ -366,7 +373,7 @@ def _read(
     return scores.values, decode(scores, PRESETS["transit"], load_priors(), calibration)
 
 
-def _count(result: Kept, exact: Read, other: Read) -> None:
+def _count(result: Kept, exact: Read, other: Read, tolerance: int) -> None:
     result.studies += 1
     result.score += float(np.nanmean(np.abs(exact[0] - other[0])))
     left = list(other[1])
@@ -379,7 +386,7 @@ def _count(result: Kept, exact: Read, other: Read) -> None:
         near = [
             e
             for e in same
-            if max(abs(e.start - event.start), abs(e.stop - event.stop)) <= TOLERANCE
+            if max(abs(e.start - event.start), abs(e.stop - event.stop)) <= tolerance
         ]
         overlapping = [e for e in same if _overlap(e, event) >= 0.5]
         if near or overlapping:
@@ -388,6 +395,7 @@ def _count(result: Kept, exact: Read, other: Read) -> None:
         result.kept += bool(near)
         result.sure_kept += bool(near) and sure
         result.overlapping += bool(near or overlapping)
+        result.sure_overlapping += bool(near or overlapping) and sure
     result.new += len(other[1]) - partners
 
 
