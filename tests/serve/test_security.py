@@ -4,6 +4,7 @@ import contextlib
 import json
 import select
 import socket
+import struct
 import time
 import urllib.request
 
@@ -352,6 +353,21 @@ def test_clients_that_never_take_their_answer_are_hung_up_on(root, monkeypatch, 
         with urllib.request.urlopen(f"{address}/api/studies/s1/review", timeout=10) as answer:
             texts = [remark["text"] for remark in json.load(answer)["state"]["comments"]]
         assert sum(text.startswith(f"after {drop}: ") for text in texts) == answers > 0
+
+
+def test_clients_that_leave_are_forgotten(root, monkeypatch, caplog):
+    monkeypatch.setattr(server_module, "KEEP_SECONDS", 1)
+    with server(root) as address:
+        port = int(address.rpartition(":")[2])
+        with socket.create_connection(("127.0.0.1", port), 10) as connection:
+            connection.sendall(f"GET /login HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode())
+            assert connection.recv(1000).startswith(b"HTTP/1.1 ")
+            # Reset, as by a browser that is ended: the wait for its next request goes on.
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        time.sleep(2)  # beyond the wait for the next request
+        with urllib.request.urlopen(f"{address}/api/studies", timeout=10) as answer:
+            assert answer.status == 200
+    assert [record.getMessage() for record in caplog.records if record.name == "asyncio"] == []
 
 
 def test_clients_that_take_their_answer_slowly_get_all_of_it(root, monkeypatch):

@@ -14,6 +14,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from enteron.errors import EnteronError
 
 HEAD_SECONDS: Final = 10.0  # for the head of a request to arrive
+KEEP_SECONDS: Final = 30  # for the next request to follow
 TAKE_SECONDS: Final = 30.0  # in which a client has to take `LEAST_TAKEN` of what waits for it
 LEAST_TAKEN: Final = 64 << 10  # bytes: 2 kB/s, less than any line on which a study could be read
 MOST_CONNECTIONS: Final = 400
@@ -87,7 +88,7 @@ class PatientProtocol(H11Protocol):
         the client would not be told: closing only ends the connection after what was sent.
         """
         connection = self.transport.get_extra_info("socket")
-        if connection is not None:
+        if connection is not None and connection.fileno() >= 0:  # the client may be gone already
             at_once = struct.pack("ii", 1, 0)  # linger: on, for 0 s
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, at_once)
         self.transport.abort()
@@ -162,7 +163,7 @@ def make_server(app: ASGIApp) -> uvicorn.Server:
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        timeout_keep_alive=30,
+        timeout_keep_alive=KEEP_SECONDS,
         timeout_graceful_shutdown=3,
         limit_concurrency=MOST_CONNECTIONS,
         h11_max_incomplete_event_size=32 << 10,
