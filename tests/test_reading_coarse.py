@@ -156,6 +156,10 @@ def test_the_profile_is_in_run_json_and_on_the_terminal(model, study, tmp_path, 
     assert code == 0
     for word in ("decode", "resize", "encode", "head", "decode events", "page", "GEMM peak"):
         assert word in out
+    headings = next(
+        line for line in out.splitlines() if "seconds" in line and "of the time" in line
+    )
+    assert headings.index("part") < headings.index("seconds")  # every column below its own
     run = json.loads((tmp_path / "r" / "run.json").read_text())
     profile = run["profile"]
     assert profile["images"] == COUNT

@@ -379,7 +379,7 @@ def show_profile(profile: "Profile") -> None:
     from enteron.profile import BESIDE, PARTS
 
     out = console()
-    result = table("part", "seconds", "of the time", "per frame, ms")
+    result = table("Where the time went", "part", "seconds", "of the time", "per frame, ms")
     for part in PARTS:
         seconds = profile.parts.get(part)
         if seconds is None:
