@@ -90,6 +90,8 @@ def test_cautions_and_what_is_not_looked_for():
     drawing = Likeness(verdict="unlike", nearest="drawings", distances={"drawings": 1.5})
     run = RunRecord(likeness=drawing, model=facts(DRAWN, REAL))
     assert cautions(run) == [unlike_study(run), other_kind(run)]
+    # Not unlike everything and like drawings in one breath.
+    assert (other_kind(run) or "").startswith("What it is nearest to are drawings, from which the")
     assert cautions(RunRecord()) == []
     off = {"polyp": "too few", "blood": "below .6", "ulcer": "too few"}
     model = facts(REAL).model_copy(update={"unproven": off})

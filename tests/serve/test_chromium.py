@@ -180,7 +180,7 @@ def test_an_unlike_study_is_told_above_everything_and_in_the_report(browser, roo
         above = tab.page.locator("#cautions")
         assert above.is_visible()
         assert "unlike everything that the model was trained and tested on" in above.inner_text()
-        assert "looks like drawings" in above.inner_text()
+        assert "nearest to are drawings" in above.inner_text()
         notes = tab.page.locator("#notes").inner_text()
         assert "has seen drawings only (3 studies)" in notes
         assert "Not looked for: polyp (never tested)." in notes

@@ -65,15 +65,17 @@ def _studies(sources: Sequence[TrainingSource]) -> str:
 
 
 def other_kind(run: RunRecord) -> str | None:
-    """A sentence where the study looks like drawings, and findings were learnt from real frames."""
+    """A sentence where the study is nearest to drawings, and findings were learnt elsewhere."""
     if run.likeness is None or run.likeness.nearest != "drawings" or run.model is None:
         return None
     taught = _taught(run.model.sources, "drawings")
     unknown = [finding for finding in FINDINGS if finding not in taught]
     if not taught or not unknown:
         return None
+    is_like = run.likeness.verdict == "like"
     return (
-        "This study looks like drawings, from which the model never learnt "
+        f"{'This study looks like' if is_like else 'What it is nearest to are'} drawings, from "
+        "which the model never learnt "
         f"{'any finding' if len(unknown) == len(FINDINGS) else ', '.join(unknown)}: what it "
         "reports of that here means nothing."
     )
