@@ -190,6 +190,17 @@ def test_contradictory_commands_end_in_a_sentence(
     assert not (tmp_path / "r").exists()
 
 
+def test_without_context_the_model_in_the_box_reads_every_frame(study, tmp_path, command):
+    asked = ("read", str(study), "--no-context", "--out", str(tmp_path / "r"))
+    code, _, err = command(*asked, "--coarse")
+    assert code == 1
+    assert "holds for scores with context only" in err
+    assert not (tmp_path / "r").exists()
+    code, out, _ = command(*asked, "--minutes", "10")
+    assert code == 0
+    assert "every frame is encoded" in out.replace("\n", " ")
+
+
 def test_calibrate_takes_data_or_readings(model, command):
     for arguments in ([], ["data", "--readings", "reading"]):
         code, _, err = command("calibrate", str(model), *arguments)

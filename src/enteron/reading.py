@@ -411,7 +411,7 @@ class Reader:
         if self.options.runtime == "exact" or not (self.folder / COARSE).exists():
             return False
         estimate = load_coarse(self.folder, self.record)
-        return is_dense(estimate, _row_frames(study))
+        return is_dense(estimate, _row_frames(study)) and _fits_context(estimate, self.options)
 
     def encoder(self, study: Study, earlier_runtime: str | None) -> "Encoder":
         """The encoder that the options ask for; a resumed run keeps the runtime it started with."""
@@ -542,7 +542,18 @@ def _coarse_estimate(
             "--coarse already leaves out frames that look like their neighbours",
             "leave out --skip-redundant",
         )
-    return load_coarse(model, record)
+    estimate = load_coarse(model, record)
+    if not _fits_context(estimate, options):
+        raise ConfigError(
+            "what this model expects between two frames holds for scores with context only",
+            f"leave out --no-context, or {remedy}",
+        )
+    return estimate
+
+
+def _fits_context(estimate: CoarseEstimate, options: ReadOptions) -> bool:
+    """Whether scores meet the levels as they did in the fit: means move less than single frames."""
+    return options.context or estimate.context is None
 
 
 def _trial_images(study: Study, preprocessing: "Preprocessing") -> "ImageBatch | None":
