@@ -304,7 +304,7 @@ class StudyPictures:
                 return min(
                     int(np.searchsorted(self._frames, min(self._saved))), len(self._frames) - 1
                 )
-        except Exception:  # a damaged study: its pages still open
+        except (EnteronError, OSError):  # a damaged study: its pages still open
             return 0
         return 0
 
