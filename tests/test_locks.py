@@ -31,10 +31,13 @@ if __name__ == "__main__":
         kind = sys.argv[2]
         if kind == "fork":
             import os
+            ready, started = os.pipe()
             worker = os.fork()
             if worker == 0:
+                os.write(started, b"1")  # by now it has closed what it must not hold
                 sleep()
                 os._exit(0)
+            os.read(ready, 1)
             workers = [worker]
         elif kind != "alone":
             import multiprocessing
