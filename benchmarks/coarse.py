@@ -32,9 +32,9 @@ from enteron.decoding import DecodedEvent, decode, preset
 from enteron.decoding.suspicious import rank_suspicious
 from enteron.fitting.coarse import (
     FullReading,
-    context_of,
     fit_coarse,
     full_reading,
+    refinement_of,
     watched_levels,
 )
 from enteron.folders.model import (
@@ -47,6 +47,7 @@ from enteron.folders.model import (
     open_model,
     save_coarse,
 )
+from enteron.folders.shown import representative_frames
 from enteron.inference.coarse_chunks import CoarseReading, clip_log_odds
 from enteron.inference.coarse_to_fine import (
     CHUNK,
@@ -172,14 +173,15 @@ class Bench:
 
     def fit(self, readings: Sequence[FullReading]) -> CoarseEstimate:
         """The estimate of these readings."""
-        levels = watched_levels(self.calibration, readings)
+        refinement = refinement_of(self.calibration, self.priors)
+        levels = watched_levels(self.calibration, readings, refinement)
         return fit_coarse(
             self.model.head,
             readings,
             levels,
             weights=self.model.record.weights_hash,
             calibration=self.calibration_hash,
-            context=context_of(self.calibration),
+            refinement=refinement,
         )
 
     def report(
@@ -271,8 +273,9 @@ class Bench:
         """Events and list of these scores beside the lesions."""
         events = decode(scores, preset("transit"), self.priors, self.calibration)
         findings = [event for event in events if event.label in FINDINGS]
-        shown = {case.name: [Event(e.start, e.stop, e.label, e.score) for e in findings]}
-        pictures = {case.name: [_picture(event, scores) for event in findings]}
+        findings_shown = [Event(e.start, e.stop, e.label, e.score) for e in findings]
+        shown = {case.name: findings_shown}
+        pictures = {case.name: list(representative_frames(findings_shown, scores))}
         recording = Recording.from_scores(scores)
         detection = detect_lesions(
             lesions, ShownEvents.from_events(shown, Unit.FRAME, pictures), [recording]
@@ -326,7 +329,7 @@ def _really_unseen(case: Case, source: NDArray[np.int64], estimate: CoarseEstima
     """
     embeddings = case.reading.embeddings
     log_odds = np.full((len(embeddings), len(LABELS)), np.nan, np.float32)
-    log_odds[embeddings.readable] = case.reading.refined(estimate.context)
+    log_odds[embeddings.readable] = case.reading.refined(estimate.refinement)
     encoded = np.flatnonzero(source == np.arange(source.size))
     count = 0
     for start, stop in zip(encoded[:-1].tolist(), encoded[1:].tolist(), strict=True):
@@ -343,13 +346,6 @@ def _really_unseen(case: Case, source: NDArray[np.int64], estimate: CoarseEstima
                 count += 1
                 break
     return count
-
-
-def _picture(event: DecodedEvent, scores: Scores) -> int:
-    """The frame of an event with the highest score."""
-    rows = np.searchsorted(scores.axis.frames, (event.start, event.stop))
-    column = scores.values[rows[0] : rows[1], COLUMN[event.label]]
-    return int(scores.axis.frames[rows[0] + int(column.argmax())])
 
 
 def _lesions(case: Case) -> Lesions:

@@ -39,6 +39,10 @@ ROWS: dict[str, dict[str, Any]] = {
     "three frames, no attention (delta of plain features)": {"local_differencing": False},
     NO_DELTA: {},
     "three frames, five rows apart": {"neighbour_step": 5},
+    "three frames, five rows apart, no attention": {
+        "neighbour_step": 5,
+        "local_differencing": False,
+    },
     "three times the same frame": {"neighbour_step": 1},
     ONE + HALF: {"frames": 1},
     "three frames" + HALF: {},
@@ -62,12 +66,16 @@ def main() -> None:
     arguments.add_argument("--tests", type=int, default=20)
     arguments.add_argument("--frames", type=int, default=2000)
     arguments.add_argument("--seeds", type=int, default=3)
+    arguments.add_argument("--rows", nargs="+", default=list(ROWS), help="beside one frame")
     options = arguments.parse_args()
     make_data(options.folder, options.studies, options.tests, options.frames)
     for name in (TRAIN, TEST):
         make_features(options.folder, name, views=VIEW_SETS["none"])
     tasks = [
-        Task(options.folder, row, seed) for row in ROWS for seed in range(42, 42 + options.seeds)
+        Task(options.folder, row, seed)
+        for row in ROWS
+        if row == ONE or row in options.rows
+        for seed in range(42, 42 + options.seeds)
     ]
     results: dict[str, list[dict[str, float]]] = {}
     with ProcessPoolExecutor(cores(), mp_context=SPAWN) as pool:
@@ -121,7 +129,7 @@ def show(results: dict[str, list[dict[str, float]]]) -> None:
     print(f"\n| | {' | '.join(f'{name} | minus one frame' for name in METRICS.values())} |")
     print("|---|" + "---|" * (2 * len(METRICS)))
     for row, seeds in results.items():
-        base = results[ONE + HALF] if row.endswith(HALF) else results[ONE]
+        base = results.get(ONE + HALF, results[ONE]) if row.endswith(HALF) else results[ONE]
         cells: list[str] = []
         for key in METRICS:
             values = np.array([metrics[key] for metrics in seeds])

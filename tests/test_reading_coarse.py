@@ -9,6 +9,7 @@ from enteron.errors import ConfigError, ModelError
 from enteron.fitting.coarse import fit_readings
 from enteron.folders.model import COARSE, load_coarse, read_record, save_model
 from enteron.folders.reading import load_reading
+from enteron.folders.shown import representative_frames
 from enteron.inference import budget
 from enteron.inference.budget import Setting
 from enteron.inference.coarse_to_fine import CoarseOptions
@@ -75,6 +76,15 @@ def test_what_was_not_looked_at_is_told_everywhere(model, study, tmp_path):
     assert f"{facts.skipped:,} of {COUNT}" in page
     assert len(reading.scores.axis) == COUNT
     np.testing.assert_array_equal(reading.scores.axis.frames, np.arange(COUNT))
+    # Pictures are of frames that the model saw, here and in every later step.
+    seen = set(np.flatnonzero(store.encoded).tolist())
+    again = load_reading(tmp_path / "r")
+    assert again.scores.encoded is not None
+    np.testing.assert_array_equal(again.scores.encoded, store.encoded)
+    listed = json.loads((tmp_path / "r" / "suspicious.json").read_text())["frames"]
+    assert listed
+    assert {frame["frame"] for frame in listed} <= seen
+    assert set(representative_frames(again.events, again.scores)) <= seen
 
 
 def test_contradictions_and_missing_estimates_are_refused(model, study, tmp_path):

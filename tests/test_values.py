@@ -142,6 +142,22 @@ def test_scores_name_the_frame_and_label_that_is_not_a_probability():
         Scores("s", axis, np.zeros((2, 17), np.float32), np.zeros(3))
 
 
+def test_the_best_row_is_one_that_the_model_saw():
+    values = np.zeros((6, 17), np.float32)
+    values[:, LABELS.index("polyp")] = [0.1, 0.9, 0.9, 0.4, 0.2, 0.3]
+    axis = FrameAxis(np.arange(6))
+    assert Scores("s", axis, values).best_row("polyp", range(6)) == 1
+    seen = np.array([True, False, True, True, False, False])
+    scores = Scores("s", axis, values, encoded=seen)
+    assert scores.best_row("polyp", range(6)) == 2
+    assert scores.best_row("polyp", range(3, 6)) == 3
+    assert scores.best_row("polyp", range(4, 6)) == 5  # none of them was seen
+    with pytest.raises(
+        EnteronError, match="has 6 frames, and says of 5 whether the model saw them"
+    ):
+        Scores("s", axis, values, encoded=seen[:5])
+
+
 def test_errors_are_sentences_with_a_remedy_and_survive_worker_processes():
     error = LabelError("the file is empty", "fill it")
     assert str(error) == "the file is empty; fill it."

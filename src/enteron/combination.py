@@ -420,6 +420,12 @@ class _Decoder:
         return decoding_priors(self.fitted or Calibration(), self.fitted_path)
 
 
+def _seen_by_all(scores: Sequence[Scores]) -> NDArray[np.bool_] | None:
+    """(rows,) frames that every model saw; None: all of them."""
+    partial = [s.encoded for s in scores if s.encoded is not None]
+    return np.logical_and.reduce(partial) if partial else None
+
+
 def _combine_study(
     folders: Sequence[Path], out: Path, options: CombineOptions, decoder: _Decoder
 ) -> Reading:
@@ -434,7 +440,11 @@ def _combine_study(
     else:
         values = [member.scores.values for member in members]
     first = members[0]
-    scores = replace(first.scores, values=mean_scores(values, weights, options.mean))
+    scores = replace(
+        first.scores,
+        values=mean_scores(values, weights, options.mean),
+        encoded=_seen_by_all([member.scores for member in members]),
+    )
     calibration = _calibration_of(members, weights, averaged, options.mean, decoder)
     model = combination_hash(members, weights, options.mean, averaged)
     if decoder.fitted is not None and decoder.fitted_path is not None:

@@ -553,7 +553,7 @@ def _coarse_estimate(
 
 def _fits_context(estimate: CoarseEstimate, options: ReadOptions) -> bool:
     """Whether scores meet the levels as they did in the fit: means move less than single frames."""
-    return options.context or estimate.context is None
+    return options.context or estimate.refinement.context is None
 
 
 def _trial_images(study: Study, preprocessing: "Preprocessing") -> "ImageBatch | None":

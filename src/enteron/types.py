@@ -257,6 +257,8 @@ class Scores:
     values: NDArray[np.float32]  # (rows, 17), columns in the order of LABELS
     times: NDArray[np.float64] | None = None  # (rows,) seconds since the first frame, if known
     frames_per_row: float | None = None  # original frames a row stands for, in shortened studies
+    encoded: NDArray[np.bool_] | None = None
+    """(rows,) frames that the model saw; the others have the scores of one nearby. None: all."""
 
     def __post_init__(self) -> None:
         values = np.ascontiguousarray(self.values, dtype=np.float32)
@@ -282,6 +284,12 @@ class Scores:
             )
         if self.times is not None:
             self._check_times(self.times)
+        if self.encoded is not None and self.encoded.shape != (len(self.axis),):
+            raise EnteronError(
+                f"study {self.study} has {len(self.axis)} frames, and says of {self.encoded.size} "
+                "whether the model saw them",
+                "give one value per frame, or none",
+            )
 
     def _check_times(self, times: NDArray[np.float64]) -> None:
         if times.shape != (len(self.axis),):
@@ -341,6 +349,13 @@ class Scores:
         """(rows,) scores of one label."""
         _check_label(label)
         return self.values[:, COLUMN[label]]
+
+    def best_row(self, label: str, rows: range) -> int:
+        """The row with the highest score of a label, of those whose frame the model saw, if any."""
+        column = self.column(label)[rows.start : rows.stop]
+        if self.encoded is not None and self.encoded[rows.start : rows.stop].any():
+            column = np.where(self.encoded[rows.start : rows.stop], column, -1.0)
+        return rows.start + int(column.argmax())
 
     def __repr__(self) -> str:
         first, last = int(self.axis.frames[0]), int(self.axis.frames[-1])

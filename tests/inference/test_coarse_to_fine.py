@@ -9,7 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from enteron.calibration import Calibration, sigmoid
 from enteron.context import Context
+from enteron.decoding import preset
+from enteron.decoding.pipeline import Decoder
 from enteron.errors import ConfigError, ModelError, StudyError
 from enteron.fitting.coarse import FullReading, fit_coarse
 from enteron.inference.coarse_chunks import CoarseReading
@@ -17,6 +20,7 @@ from enteron.inference.coarse_to_fine import (
     CoarseEstimate,
     CoarseOptions,
     CoarsePolicy,
+    Refinement,
     WatchedLabel,
     looked_at,
     nearest_rows,
@@ -26,9 +30,11 @@ from enteron.inference.embed import EmbedOptions, StudyEmbedding, embed_study
 from enteron.inference.score import score_study
 from enteron.inference.store import UNREADABLE, Embeddings, StoreKey, StoreRecord, open_embeddings
 from enteron.inference.views import PLAIN
-from enteron.labels import COLUMN, LABELS, REGIONS
+from enteron.labels import COLUMN, FINDINGS, LABELS, REGIONS
 from enteron.model.options import ModelOptions
+from enteron.priors import load_priors
 from enteron.study import open_study as open_by_content
+from enteron.types import FrameAxis, Scores
 from tests.inference.stub import StubEncoder
 from tests.making import write_frames, write_video
 
@@ -265,12 +271,13 @@ def test_what_context_smooths_is_not_looked_into():
     context = Context(scales=(30.0,), regions=none, landmarks=none, findings=(0.0, 10.0))
     plain, _ = look_at(policy(16), np.arange(129), odds, np.ones((129, 4)))
     assert {63, 65} <= set(plain.rows.tolist())
-    smooth, _ = look_at(policy(16, context=context), np.arange(129), odds, np.ones((129, 4)))
+    refined = policy(16, refinement=Refinement(context=context))
+    smooth, _ = look_at(refined, np.arange(129), odds, np.ones((129, 4)))
     assert not {63, 65} & set(smooth.rows.tolist())
     # The mean of frames that are not encoded is that of their nearest.
     rows = np.array([0, 3, 5])
     scored, source = odds[rows] + np.arange(3.0)[:, None], np.array([0, 0, -1, 3, 5, 5])
-    chosen = policy(context=context, row_frames=2.0)
+    chosen = policy(refinement=Refinement(context=context), row_frames=2.0)
     refined = chosen.refined(rows, scored, source, 10 + np.arange(6), 1)
     filled = scored[[0, 0, 1, 2, 2]][:, COLUMN["polyp"]]
     where = np.array([0, 2, 6, 8, 10])
@@ -281,6 +288,35 @@ def test_what_context_smooths_is_not_looked_into():
         )
         expected = (filled[place] + 10 * (past + future) / 2) / 11
         assert refined[position, COLUMN["polyp"]] == pytest.approx(expected, abs=1e-4)
+
+
+def test_findings_are_averaged_as_decoders_do_it():
+    odds = np.random.default_rng(3).normal(size=(60, len(LABELS)))
+    refinement = Refinement(windows={"blood": 9, "polyp": 1})
+    where = np.arange(60.0)
+    for row_frames, rows in ((1.0, 9), (5.0, 9), (15.0, 3), (100.0, 1)):
+        refined = refinement.refined(odds, where * row_frames, row_frames)
+        blood = odds[:, COLUMN["blood"]]
+        held = np.concatenate([np.full(4, blood[0]), blood, np.full(4, blood[-1])])
+        middle = slice(4 - rows // 2, 4 + rows // 2 + 1)
+        expected = [held[row : row + 9][middle].mean() for row in range(60)]
+        np.testing.assert_allclose(refined[:, COLUMN["blood"]], expected, atol=1e-9)
+        others = [column for column in range(len(LABELS)) if column != COLUMN["blood"]]
+        np.testing.assert_array_equal(refined[:, others], odds[:, others])
+        scores = Scores("s", FrameAxis(np.arange(60)), sigmoid(odds), None, row_frames)
+        decoder = Decoder(scores, preset("transit"), load_priors(), Calibration())
+        p = decoder.smooth([], {label: refinement.windows.get(label, 1) for label in FINDINGS})
+        np.testing.assert_allclose(p[:, COLUMN["blood"]], sigmoid(np.array(expected)), atol=1e-5)
+
+
+def test_a_mean_over_frames_crosses_a_level_less_often_than_they_do():
+    odds = np.full((129, len(LABELS)), -4.0)
+    odds[64, COLUMN["polyp"]] = 3.0
+    plain, _ = look_at(policy(16), np.arange(129), odds, np.ones((129, 4)))
+    averaged = policy(16, refinement=Refinement(windows={"polyp": 101}))
+    mean, _ = look_at(averaged, np.arange(129), odds, np.ones((129, 4)))
+    assert {63, 65} <= set(plain.rows.tolist())
+    assert not {63, 65} & set(mean.rows.tolist())
 
 
 def test_a_study_of_one_frame_and_of_unreadable_ones():

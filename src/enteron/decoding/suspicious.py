@@ -118,8 +118,11 @@ def rank_rows(
     # Original frames, so that a shortened study or one with every fifth frame stored is the same.
     position = scores.axis.frames * (scores.row_frames / scores.axis.step)
     duplicates = None if features is None else _Duplicates(features, len(scores.axis))
+    suspicion = p @ _weights(options)
+    if scores.encoded is not None:
+        suspicion[~scores.encoded] = 0.0  # nobody has seen it: its neighbour is the one to look at
     return _rank(
-        p @ _weights(options),
+        suspicion,
         position.astype(np.float64),
         options.reach,
         options.most if most is None else most,

@@ -15,15 +15,16 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from enteron.calibration import Calibration, logit, sigmoid
-from enteron.context import Context
+from enteron.calibration import Calibration, logit
 from enteron.decoding import DecodeOptions, preset
+from enteron.decoding.findings import median_run_length
 from enteron.decoding.pipeline import decision_thresholds, frame_calibration
 from enteron.errors import LabelError, ModelError
 from enteron.folders.model import (
     CALIBRATION,
     LoadedModel,
     calibration_hash,
+    decoding_priors,
     load_calibration,
     open_model,
     save_coarse,
@@ -35,6 +36,7 @@ from enteron.inference.coarse_to_fine import (
     CoarseEstimate,
     CoarseOptions,
     CoarsePolicy,
+    Refinement,
     WatchedLabel,
     differences,
     gap_terms,
@@ -45,6 +47,7 @@ from enteron.inference.store import Embeddings, open_embeddings
 from enteron.inference.views import ViewSet
 from enteron.labels import COLUMN, FINDINGS
 from enteron.model.options import FEATURES
+from enteron.priors import Priors
 from enteron.types import FrameAxis
 
 LISTED_SHARE: Final = 0.005
@@ -67,12 +70,10 @@ class FullReading:
     def numbers(self) -> NDArray[np.int64]:
         return self.embeddings.frames[self.embeddings.readable]
 
-    def refined(self, context: Context | None) -> NDArray[np.float32]:
-        """(readable rows, 17) log-odds of the scores after context."""
-        if context is None:
-            return self.log_odds
+    def refined(self, refinement: Refinement) -> NDArray[np.floating]:
+        """(readable rows, 17) log-odds as decoders see them."""
         where = self.numbers.astype(np.float64) * (self.row_frames / FrameAxis(self.numbers).step)
-        return logit(context.refine(sigmoid(self.log_odds), where))
+        return refinement.refined(self.log_odds, where, self.row_frames)
 
 
 def full_reading(
@@ -92,13 +93,14 @@ def fit_readings(model: Path, folders: Sequence[Path]) -> CoarseEstimate:
     calibrated = (model / CALIBRATION).exists()
     calibration = load_calibration(model) if calibrated else Calibration()
     readings = [_open_reading(loaded, folder) for folder in folders]
+    refinement = refinement_of(calibration, decoding_priors(calibration, model))
     estimate = fit_coarse(
         loaded.head,
         readings,
-        watched_levels(calibration, readings),
+        watched_levels(calibration, readings, refinement),
         weights=loaded.record.weights_hash,
         calibration=calibration_hash(model) if calibrated else None,
-        context=context_of(calibration),
+        refinement=refinement,
     )
     save_coarse(estimate, model)
     return estimate
@@ -122,14 +124,18 @@ def _open_reading(model: LoadedModel, folder: Path) -> FullReading:
     return full_reading(model.head, embeddings, reading.scores.row_frames, views)
 
 
-def context_of(calibration: Calibration) -> Context | None:
-    """What refines scores before they meet thresholds."""
-    return frame_calibration(preset("transit"), calibration).context
+def refinement_of(calibration: Calibration, priors: Priors) -> Refinement:
+    """What `transit` makes of scores before they meet thresholds."""
+    return Refinement(
+        context=frame_calibration(preset("transit"), calibration).context,
+        windows={label: median_run_length(label, priors) for label in FINDINGS},
+    )
 
 
 def watched_levels(
     calibration: Calibration,
     readings: Sequence[FullReading],
+    refinement: Refinement,
     decoding: DecodeOptions | None = None,
 ) -> dict[str, float]:
     """Log-odds of scores, after context, from which on a frame matters, by landmark or finding.
@@ -141,7 +147,7 @@ def watched_levels(
     decoding = preset("transit") if decoding is None else decoding
     frames = frame_calibration(decoding, calibration)
     thresholds = decision_thresholds(decoding, calibration)
-    everything = np.concatenate([reading.refined(frames.context) for reading in readings])
+    everything = np.concatenate([reading.refined(refinement) for reading in readings])
     levels: dict[str, float] = {}
     for label in WATCHED:
         threshold = thresholds.get(label)
@@ -169,14 +175,14 @@ class _Gaps:
 
 
 def _gaps(
-    head: Head, reading: FullReading, stride: int, offset: int, context: Context | None
+    head: Head, reading: FullReading, stride: int, offset: int, refinement: Refinement
 ) -> _Gaps:
     """Thin a reading to every `stride`-th row from `offset` on; gaps in the numbering are none."""
     embeddings = reading.embeddings
     readable = embeddings.readable[offset:]
-    numbers, log_odds = embeddings.frames[readable], reading.refined(context)[offset:]
+    numbers, log_odds = embeddings.frames[readable], reading.refined(refinement)[offset:]
     step = int(np.diff(embeddings.frames).min()) if len(embeddings) > 1 else 1
-    nothing = _NOTHING.model_copy(update={"context": context})
+    nothing = _NOTHING.model_copy(update={"refinement": refinement})
     policy = CoarsePolicy(CoarseOptions(stride=stride), nothing, reading.row_frames)
     grid = policy.first_rows(numbers, step)
     features = np.asarray(embeddings.features[readable[grid]], np.float32)
@@ -217,11 +223,12 @@ def fit_coarse(
     *,
     weights: str,
     calibration: str | None = None,
-    context: Context | None = None,
+    refinement: Refinement | None = None,
 ) -> CoarseEstimate:
     """Fit the estimate on full readings of studies that it is not going to be used on."""
+    refinement = Refinement() if refinement is None else refinement
     parts = [
-        _gaps(head, reading, stride, offset, context)
+        _gaps(head, reading, stride, offset, refinement)
         for reading in readings
         for stride in STRIDES
         for offset in (0, stride // 2)
@@ -241,7 +248,7 @@ def fit_coarse(
     return CoarseEstimate(
         weights=weights,
         calibration=calibration,
-        context=context,
+        refinement=refinement,
         labels={
             label: WatchedLabel(
                 level=levels[label], appears=appears_offsets[k], disappears=disappears_offsets[k]

@@ -23,6 +23,9 @@ from enteron.types import FrameAxis, Scores, Unit
 SCORES = "scores.parquet"  # in a reading folder
 SUFFIXES = (".parquet", ".csv")
 
+ENCODED = "encoded"
+"""The column that says which frames the model saw; it is there if it did not see all."""
+
 _METADATA_KEY = "enteron"
 
 
@@ -70,7 +73,9 @@ def read_scores(path: Path, study: str | None = None, stride: int | None = None)
     require_study_id(name, f"{path.name}: the study's id" if study is None else "the study's id")
     times = columns.get("time")
     times = None if times is None else times.astype(np.float64)
-    return Scores(name, axis, values, times, metadata.frames_per_row)
+    encoded = columns.get(ENCODED)
+    encoded = None if encoded is None else encoded > 0
+    return Scores(name, axis, values, times, metadata.frames_per_row, encoded)
 
 
 def write_scores(
@@ -80,10 +85,12 @@ def write_scores(
     *,
     calibrated: bool = False,
 ) -> None:
-    """Write `scores.parquet` atomically: frame, time if known, 17 columns."""
+    """Write `scores.parquet` atomically: frame, time if known, 17 columns; `ENCODED` if need be."""
     columns: dict[str, np.ndarray] = {"frame": scores.axis.frames}
     if scores.times is not None:
         columns["time"] = scores.times
+    if scores.encoded is not None:
+        columns[ENCODED] = scores.encoded
     columns |= {label: scores.column(label) for label in LABELS}
     metadata = ScoreMetadata(
         study=scores.study,
@@ -186,7 +193,7 @@ def _parquet(path: Path) -> tuple[pl.DataFrame, ScoreMetadata]:
     content = read_bytes(path, PARQUET_LIMIT, _REMEDY)
     footer = read_footer(content, path.name)
     metadata = _metadata(footer, path.name)
-    names = _needed_columns(list(footer.columns), path.name)
+    names = _needed_columns(list(footer.columns), path.name, own=metadata.study is not None)
     require_columns(content, footer, names.values(), path.name)
     try:
         table = pl.read_parquet(io.BytesIO(content), columns=list(names.values()))
@@ -204,8 +211,11 @@ def _csv(path: Path) -> pl.DataFrame:
     return file.text(names) if table is None else table  # text, to name the column that is wrong
 
 
-def _needed_columns(columns: list[str], source: str) -> dict[str, str]:
-    """The file's spelling of `frame` or `index`, `time` where it is there, and the 17 labels."""
+def _needed_columns(columns: list[str], source: str, *, own: bool = False) -> dict[str, str]:
+    """The file's spelling of `frame` or `index`, `time` where it is there, and the 17 labels.
+
+    `own`: a file that enteron wrote, which may say what was encoded.
+    """
     spelling = {column.strip(): column for column in columns}
     repeated = [name for name, n in Counter(map(str.strip, columns)).items() if n > 1]
     if repeated:
@@ -223,8 +233,9 @@ def _needed_columns(columns: list[str], source: str) -> dict[str, str]:
                 f"{source} has no column '{label}'",
                 nearest(label, others) if others else "give one column for each of the 17 labels",
             )
-    time = ["time"] if "time" in spelling else []
-    return {name: spelling[name] for name in (unit, *time, *LABELS)}
+    optional = ("time", ENCODED) if own else ("time",)
+    stated = [name for name in optional if name in spelling]
+    return {name: spelling[name] for name in (unit, *stated, *LABELS)}
 
 
 def _unreadable(path: Path, error: BaseException) -> EnteronError:

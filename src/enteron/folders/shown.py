@@ -9,7 +9,6 @@ import numpy as np
 from enteron.folders.predictions import Predictions
 from enteron.folders.reading import EVENTS, SCORES, event_rows, load_reading, read_events_file
 from enteron.folders.suspicious import read_suspicious
-from enteron.labels import COLUMN
 from enteron.metrics.lesion_evaluation import ShownStudy
 from enteron.metrics.lesions import Recording
 from enteron.types import Annotation, Event, Scores
@@ -59,9 +58,5 @@ def shown_study(
 
 def representative_frames(events: Sequence[Event], scores: Scores) -> tuple[int, ...]:
     """The frame that the page shows of each event: that of the highest score of its label."""
-    frames: list[int] = []
-    for event in events:
-        rows = event_rows(event, scores)
-        column = scores.values[rows.start : rows.stop, COLUMN[event.label]]
-        frames.append(int(scores.axis.frames[rows.start + int(column.argmax())]))
-    return tuple(frames)
+    rows = [scores.best_row(event.label, event_rows(event, scores)) for event in events]
+    return tuple(scores.axis.frames[rows].tolist())

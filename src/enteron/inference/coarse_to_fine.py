@@ -31,11 +31,13 @@ from typing import Annotated, Final
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
+from scipy.ndimage import uniform_filter1d
 
 from enteron.context import Context, log_odds, time_means
 from enteron.errors import ConfigError
 from enteron.labels import COLUMN, FINDINGS, LANDMARKS, REGIONS
 from enteron.options import Options, Sha256
+from enteron.types import STORED_EVERY
 
 WATCHED: Final = (*LANDMARKS, *FINDINGS)
 """Labels that may appear and disappear between two frames."""
@@ -59,6 +61,35 @@ Coefficients = Annotated[tuple[Number, ...], Field(min_length=5, max_length=5)]
 # ---- the estimate
 
 
+class Refinement(Options):
+    """What decoders make of scores before they meet thresholds."""
+
+    context: Context | None = None
+    """The calibration's."""
+    windows: dict[str, Annotated[int, Field(ge=1, le=1001)]] = Field(default_factory=dict)
+    """Rows of a full-length study over which log-odds are averaged then, by label; odd."""
+
+    def refined(
+        self, scored: NDArray[np.floating], where: NDArray[np.float64], row_frames: float
+    ) -> NDArray[np.floating]:
+        """(rows, 17) log-odds; `scored` (rows, 17) are those before.
+
+        `where` (rows,) they lie in time and `row_frames`, from one to the next, count frames of the
+        recording.
+        """
+        result = np.array(scored)
+        if self.context is not None:
+            result = log_odds(self.context.refine(_sigmoid(scored).astype(np.float32), where))
+        shortening = max(1.0, row_frames / STORED_EVERY)
+        for label, window in self.windows.items():
+            rows = max(1, round(window / shortening))
+            rows = rows if rows % 2 else rows - 1  # a window has a middle
+            if rows > 1:
+                column = np.ascontiguousarray(result[:, COLUMN[label]])
+                result[:, COLUMN[label]] = uniform_filter1d(column, rows, mode="nearest")
+        return result
+
+
 class WatchedLabel(Options):
     """A label's level, and how much more often than others it crosses it."""
 
@@ -78,8 +109,8 @@ class CoarseEstimate(Options):
     """SHA-256 of the model's weights, whose scores were fitted."""
     calibration: Sha256 | None = None
     """SHA-256 of the calibration whose thresholds became levels."""
-    context: Context | None = None
-    """What refines scores before they meet the levels: the calibration's."""
+    refinement: Refinement = Refinement()
+    """What is made of scores before they meet the levels."""
     labels: dict[str, WatchedLabel]
     """By landmark or finding; labels that are never reported are missing."""
     appears: Coefficients
@@ -212,14 +243,11 @@ class CoarsePolicy:
         `scored` (rows, 17) are those before.
         Frames that are not encoded count as their `source`; unreadable ones, -1, do not count.
         """
-        context = self.estimate.context
-        if context is None:
-            return scored
         shown = np.flatnonzero(source >= 0)
         filled = scored[np.searchsorted(rows, source[shown])]
         where = numbers[shown].astype(np.float64) * (self.row_frames / step)
-        refined = context.refine(_sigmoid(filled).astype(np.float32), where)
-        return log_odds(refined[np.searchsorted(shown, rows)])
+        refined = self.estimate.refinement.refined(filled, where, self.row_frames)
+        return refined[np.searchsorted(shown, rows)]
 
     def risks(
         self,

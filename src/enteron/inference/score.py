@@ -68,7 +68,15 @@ def score_study(
             advance(len(block))
     axis = FrameAxis(embeddings.frames[rows])
     readable_times = None if times is None else times[rows]
-    return Scores(embeddings.record.study, axis, probabilities, readable_times, frames_per_row)
+    encoded = embeddings.source[rows] == rows
+    return Scores(
+        embeddings.record.study,
+        axis,
+        probabilities,
+        readable_times,
+        frames_per_row,
+        None if encoded.all() else encoded,
+    )
 
 
 def borrowed_probabilities(

@@ -15,7 +15,7 @@ from enteron.errors import EnteronError, StudyError
 from enteron.files import RECORD_LIMIT, make_subfolder, read_json, write_bytes, write_json
 from enteron.folders.identity import ReadingIdentity
 from enteron.folders.reading import event_rows
-from enteron.labels import COLUMN, REGIONS
+from enteron.labels import REGIONS
 from enteron.report.title_cards import View, measure_view
 from enteron.study import Study
 from enteron.study.content import UNOPENED, StudyContent, digest, file_digest, file_stamps
@@ -81,9 +81,7 @@ def choose_pictures(
     neighbours: dict[int, tuple[int, ...]] = {}
     for rank, number in enumerate(picture_order(events)[:MOST_EVENTS]):
         event = events[number]
-        rows = event_rows(event, scores)
-        column = scores.values[rows.start : rows.stop, COLUMN[event.label]]
-        peak = rows.start + int(column.argmax())
+        peak = scores.best_row(event.label, event_rows(event, scores))
         best[number] = int(frames[peak])
         if rank < MOST_NEIGHBOURS:
             around = (peak + offset for offset in NEIGHBOURS)

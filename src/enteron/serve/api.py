@@ -31,7 +31,6 @@ from starlette.responses import JSONResponse, Response
 
 from enteron.folders.reading import RunRecord, event_rows
 from enteron.folders.trust import cautions, learnt_from
-from enteron.labels import COLUMN
 from enteron.review.actions import deed, parse_action
 from enteron.review.exports import ExportFormat, Reviewed, export_study, reviewed
 from enteron.review.state import ReviewState
@@ -279,8 +278,7 @@ def _best_frame(found: Reviewed, event: Finding) -> int:
         return stored
     scores = found.reading.scores
     rows = event_rows(Event(event.start, event.stop, event.label), scores)
-    column = scores.values[rows.start : rows.stop, COLUMN[event.label]]
-    return int(scores.axis.frames[rows.start + int(column.argmax())])
+    return int(scores.axis.frames[scores.best_row(event.label, rows)])
 
 
 @router.get("/api/studies/{study}/export/{format}")
