@@ -257,8 +257,9 @@ def show_events(result: Result, draws: Sequence[NDArray[np.float64]]) -> None:
     recalls = [e.shown.overall.recall.value or 0.0 for e in (plain, refined)]
     recall = min(recalls)
     false = [[false_at_recall(e, recall, d) for d in draws] for e in (plain, refined)]
-    ratio = np.array(false[1]) / np.maximum(false[0], 1e-9)
-    low, high = np.nanquantile(ratio[1:], (0.025, 0.975))
+    with np.errstate(invalid="ignore"):  # a resample in which neither reaches the recall
+        ratio = np.array(false[1]) / np.maximum(false[0], 1e-9)
+    low, high = np.nanquantile(ratio[1:], (0.025, 0.975), method="nearest")
     print(
         f"{result.frames} frame(s), seed {result.seed}: left-out validation studies {result.gains}"
         f"\n  lesion recall of all events {recalls[0]:.3f}, {recalls[1]:.3f}; false events a study "

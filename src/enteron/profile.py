@@ -125,5 +125,5 @@ class Profile(Options):
                 f"time of encoding, and the slowest step before it is '{slowest}'"
             )
         share = self.encoder_share
-        at = "" if share is None else f", which ran at {share:.0%} of the GEMM peak"
+        at = "" if share is None else f", which ran at {share:.0%} of the GEMM peak of fp32"
         return f"the encoder{at}"

@@ -398,7 +398,7 @@ def show_profile(profile: "Profile") -> None:
     share = profile.encoder_share
     out.print(
         f"{rate:.0f} frames/s; {profile.images:,} pictures encoded"
-        + ("" if share is None else f" at {share:.0%} of the GEMM peak")
+        + ("" if share is None else f" at {share:.0%} of the GEMM peak of fp32")
         + ("" if profile.peak is None else f" ({profile.peak / 1e9:.0f} GFLOP/s)")
         + f". The limit: {profile.limit}."
     )
