@@ -8,9 +8,10 @@ are replayed from these embeddings by the code that `enteron read --coarse` runs
 what lies between two frames is fitted for each group of studies on the others (`--folds`).
 
 A lesion is lost if the reading of every frame finds it (an event of its finding whose picture lies
-in it) and the coarse one does not. `--write MODEL` fits the estimate on all studies and stores it
-in that model's folder. `--train DATA --train-features FOLDER` first trains `lite` on other drawn
-studies, without mirror images, and writes it to MODEL.
+in it) and the coarse one does not. For some of these an event still overlaps the lesion, and its
+picture has moved; "no event" counts the others. `--write MODEL` fits the estimate on all studies
+and stores it in that model's folder. `--train DATA --train-features FOLDER` first trains `lite` on
+other drawn studies, without mirror images, and writes it to MODEL.
 """
 
 import argparse
@@ -93,6 +94,7 @@ class Found:
     """What one reading of a study shows."""
 
     detected_at: NDArray[np.float64]  # (lesions,) confidence of the best event in it; -inf: none
+    covered: NDArray[np.bool_]  # (lesions,) whether an event of its finding overlaps it
     listed: NDArray[np.bool_]  # (lesions,) whether one of the first pictures lies in it
     events: tuple[DecodedEvent, ...]  # of findings
 
@@ -211,10 +213,12 @@ class Bench:
             f"less; {sum(len(found.events) for found in full)} events of findings; recall in the "
             f"first {TOP} pictures {_listed(full):.3f}\n"
         )
-        print("| first | limit | encoded | fewer | sure lesions lost (95 % below) ", end="")
-        print("| below .5 | others lost (95 % below) | events kept | top 100 ", end="")
+        print(
+            "| first | limit | encoded | fewer | sure lesions lost (95 % below) | no event ", end=""
+        )
+        print("| below .5 | others lost (95 % below) | no event | events kept | top 100 ", end="")
         print("| expected unseen | really |")
-        print("|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|")
+        print("|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|")
         for every in THINNINGS:
             outcomes = [
                 self.thinned(case, every, own) for case, own in zip(cases, lesions, strict=True)
@@ -284,7 +288,14 @@ class Bench:
         suspects = rank_suspicious(scores, events, self.priors, self.calibration, None, features)
         ranked = {case.name: np.array([suspect.frame for suspect in suspects], np.int64)}
         listed = top_recall(lesions, ranked).found(TOP)
-        return Found(detection.detected_at, listed, tuple(findings))
+        covered = np.array(
+            [
+                any(e.label == finding and e.start < stop and start < e.stop for e in findings)
+                for finding, start, stop in _spans(lesions)
+            ],
+            np.bool_,
+        )
+        return Found(detection.detected_at, covered, listed, tuple(findings))
 
 
 def replayed(
@@ -352,6 +363,12 @@ def _lesions(case: Case) -> Lesions:
     return lesions_of([case.truth], [Recording.from_scores(case.scores)])
 
 
+def _spans(lesions: Lesions) -> list[tuple[str, int, int]]:
+    """Finding, first frame and end of every lesion."""
+    names = [FINDINGS[number] for number in lesions.finding.tolist()]
+    return list(zip(names, lesions.start.tolist(), lesions.stop.tolist(), strict=True))
+
+
 def _truth(entry: DatasetStudy) -> Annotation:
     """What the labels say; frames about which a label is unknown do not show it."""
     if isinstance(entry, Entry):
@@ -388,6 +405,7 @@ def _kept(before: Found, after: Found) -> int:
 def _print_row(first: str, limit: str, outcomes: Sequence[Outcome], full: Sequence[Found]) -> None:
     before = np.concatenate([found.detected_at for found in full])
     after = np.concatenate([outcome.found.detected_at for outcome in outcomes])
+    covered = np.concatenate([outcome.found.covered for outcome in outcomes])
     sure = before >= CONFIDENT
     unsure = np.isfinite(before) & ~sure
     share = sum(o.encoded for o in outcomes) / sum(o.rows for o in outcomes)
@@ -396,7 +414,8 @@ def _print_row(first: str, limit: str, outcomes: Sequence[Outcome], full: Sequen
         lost = int(np.isneginf(after[group]).sum())
         total = int(group.sum())
         upper = wilson_interval(lost, total)[1]
-        cells.append(f"{lost} of {total} ({upper:.1%})")
+        gone = int((np.isneginf(after) & ~covered & group).sum())
+        cells.append(f"{lost} of {total} ({upper:.1%}) | {gone}")
     weaker = int((after[sure] < CONFIDENT).sum())
     now, then = _listed([outcome.found for outcome in outcomes]), _listed(full)
     expected = sum(outcome.expected for outcome in outcomes)

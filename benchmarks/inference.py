@@ -271,7 +271,8 @@ def profiles(frames: int, vit_frames: int, rounds: int) -> None:
         "read", "decode", "resize", "wait", "encode", "head", "store",
     )  # fmt: skip
     print(f"## profile, {THREADS} threads, milliseconds a frame\n")
-    print("| model | pictures | frames/s | " + " | ".join(shown) + " | of GEMM peak, fp32 | limit |")
+    columns = ["model", "pictures", "frames/s", *shown, "of GEMM peak, fp32", "limit"]
+    print(f"| {' | '.join(columns)} |")
     print("|---|---|" + "---:|" * (len(shown) + 2) + "---|")
     for name, encoder, model_head, trunk, count in models:
         for kind, path, only in _picture_sources(count):

@@ -247,10 +247,9 @@ reading.read(Path(sys.argv[1]), model=Path(sys.argv[2]), out=Path(sys.argv[3]))
     "where",
     [
         "embed",
-        "write_events",
         *(
             pytest.param(w, marks=pytest.mark.slow)
-            for w in ("score", "save_pictures", "write_report")
+            for w in ("score", "write_events", "save_pictures", "write_report")
         ),
     ],
 )

@@ -111,6 +111,7 @@ def test_a_token_of_the_user_is_kept(monkeypatch, tmp_path):
 # ---- real clusters
 
 
+@pytest.mark.slow
 def test_a_local_cluster_gives_the_same_bytes(tmp_path, model, enteron):
     """Two studies and a broken one; the larger study is shared by the workers."""
     root = tmp_path / "root"

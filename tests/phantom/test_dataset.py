@@ -136,6 +136,7 @@ def test_the_command_s_check_is_clean(train, test, enteron):
         assert "no problems" in enteron("check", root, "--decode").stdout
 
 
+@pytest.mark.slow
 def test_neither_workers_nor_later_studies_change_a_byte(train, tmp_path):
     other = made(tmp_path / "train", 2, TRAIN, workers=2)
     some = digest(other)

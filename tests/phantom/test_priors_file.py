@@ -104,6 +104,7 @@ def test_the_packaged_priors_from_a_file_are_the_packaged_ones(tmp_path):
     assert digest(copied) == digest(draw(tmp_path / "usual", None, studies=1))
 
 
+@pytest.mark.slow
 def test_what_was_fitted_can_be_drawn_from(tmp_path, enteron):
     few = ("--frames", 40, "--workers", 1)
     enteron("phantom", "seen", "--studies", 3, "--device", "navicam", "--rarity", 0, *few)

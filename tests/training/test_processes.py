@@ -77,6 +77,7 @@ def same_bytes_after_kills(folder: Path, kills: int, options: TrainingOptions) -
     assert whole.read_bytes() == resumed.read_bytes()
 
 
+@pytest.mark.slow
 def test_the_same_bytes_after_two_kills(tmp_path):
     same_bytes_after_kills(tmp_path, 2, small_options(checkpoint_steps=1))
 
