@@ -150,6 +150,16 @@ def test_raw_scores_are_averaged_where_no_reading_is_calibrated(home, tmp_path):
     np.testing.assert_array_equal(same.scores.values, reading.scores.values)
 
 
+def test_a_frame_that_one_model_did_not_see_is_not_shown(home, tmp_path):
+    options = ReadOptions(views="none", mask_text=False, redundancy=255.0)
+    thinned = Reader(home / "raw-model-a", options).read(home / "studies" / "3", tmp_path / "a")
+    assert thinned.scores.encoded is not None
+    assert not thinned.scores.encoded.all()
+    (reading,) = combine([home / "raw-b" / "3", tmp_path / "a"], tmp_path / "out")
+    np.testing.assert_array_equal(reading.scores.encoded, thinned.scores.encoded)
+    assert load_reading(home / "raw-b" / "3").scores.encoded is None
+
+
 # ---- the folder
 
 

@@ -1,6 +1,7 @@
 """Parquet files are judged by their footer and page headers, before anything is unpacked."""
 
 import io
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -8,7 +9,7 @@ import pytest
 
 from enteron.errors import EnteronError
 from enteron.folders.parquet import read_footer, require_columns
-from enteron.folders.scores import read_scores
+from enteron.folders.scores import read_scores, write_scores
 from enteron.labels import LABELS
 
 
@@ -138,3 +139,17 @@ def test_a_column_twice_is_refused(tmp_path):
     (tmp_path / "s.csv").write_text(header + "\n0" + ",0.5" * 18 + "\n")
     with pytest.raises(EnteronError, match="has two columns 'blood'; keep one of them"):
         read_scores(tmp_path / "s.csv")
+
+
+def test_only_files_of_enteron_say_what_was_encoded(tmp_path):
+    values = {label: np.linspace(0, 1, 4) for label in LABELS}
+    foreign = {"frame": np.arange(4), "encoded": ["utf-8"] * 4} | values
+    (tmp_path / "foreign.parquet").write_bytes(written(pl.DataFrame(foreign)))
+    scores = read_scores(tmp_path / "foreign.parquet", "s")
+    assert scores.encoded is None
+    seen = np.array([True, False, False, True])
+    write_scores(tmp_path / "own.parquet", replace(scores, encoded=seen))
+    np.testing.assert_array_equal(read_scores(tmp_path / "own.parquet").encoded, seen)
+    write_scores(tmp_path / "all.parquet", scores)
+    assert read_scores(tmp_path / "all.parquet").encoded is None
+    assert "encoded" not in pl.read_parquet(tmp_path / "all.parquet").columns
