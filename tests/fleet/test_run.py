@@ -41,6 +41,7 @@ def read_alone(root, out, model):
     return reading_bytes(out)
 
 
+@pytest.mark.slow
 def test_studies_are_read_by_processes_and_a_lost_one_is_replaced(tmp_path, model):
     """The first worker is killed in the middle of its study: an attempt, and the study is read."""
     for name in ("3", "12"):

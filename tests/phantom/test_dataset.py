@@ -168,6 +168,7 @@ def test_other_options_change_nothing_in_an_existing_folder(train, tmp_path):
     assert digest(copy) == before
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_and_ends_with_the_same_bytes(train, tmp_path):
     root = tmp_path / "train"
     command = [sys.executable, "-m", "enteron", "phantom", str(root), "--studies", "4"]

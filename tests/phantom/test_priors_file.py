@@ -63,6 +63,7 @@ def test_a_label_that_is_always_present_is_in_every_study():
     assert shown["always"] == 30
 
 
+@pytest.mark.slow
 def test_workers_draw_from_the_same_priors(tmp_path):
     priors = always("polyp")
     alone = draw(tmp_path / "alone", priors)
