@@ -66,15 +66,20 @@ def main() -> None:
     arguments.add_argument("--tests", type=int, default=20)
     arguments.add_argument("--frames", type=int, default=2000)
     arguments.add_argument("--seeds", type=int, default=3)
-    arguments.add_argument("--rows", nargs="+", default=list(ROWS), help="beside one frame")
+    arguments.add_argument(
+        "--rows", nargs="+", choices=list(ROWS), default=list(ROWS), help="beside one frame"
+    )
     options = arguments.parse_args()
     make_data(options.folder, options.studies, options.tests, options.frames)
     for name in (TRAIN, TEST):
         make_features(options.folder, name, views=VIEW_SETS["none"])
+    asked = {ONE, *options.rows}
+    if any(row.endswith(HALF) for row in asked):
+        asked.add(ONE + HALF)  # what the others are compared with
     tasks = [
         Task(options.folder, row, seed)
         for row in ROWS
-        if row == ONE or row in options.rows
+        if row in asked
         for seed in range(42, 42 + options.seeds)
     ]
     results: dict[str, list[dict[str, float]]] = {}
@@ -129,7 +134,7 @@ def show(results: dict[str, list[dict[str, float]]]) -> None:
     print(f"\n| | {' | '.join(f'{name} | minus one frame' for name in METRICS.values())} |")
     print("|---|" + "---|" * (2 * len(METRICS)))
     for row, seeds in results.items():
-        base = results.get(ONE + HALF, results[ONE]) if row.endswith(HALF) else results[ONE]
+        base = results[ONE + HALF] if row.endswith(HALF) else results[ONE]
         cells: list[str] = []
         for key in METRICS:
             values = np.array([metrics[key] for metrics in seeds])

@@ -33,3 +33,14 @@ def means(values: NDArray[np.floating], spans: Runs) -> NDArray[np.float64]:
     """Mean of the values over each span."""
     total = np.concatenate(([0.0], np.cumsum(values, dtype=np.float64)))
     return (total[spans[:, 1]] - total[spans[:, 0]]) / (spans[:, 1] - spans[:, 0])
+
+
+def scaled_rows(rows: float, row_scale: float) -> int:
+    """A number of full-length rows in rows of a study with fewer; at least 1, unless it is 0."""
+    return max(1, round(rows / row_scale)) if rows else 0
+
+
+def scaled_window(rows: int, row_scale: float) -> int:
+    """The same for a window, which has a middle: an odd number of rows."""
+    scaled = scaled_rows(rows, row_scale)
+    return scaled if scaled % 2 else max(1, scaled - 1)

@@ -12,13 +12,12 @@ from enteron.decoding.options import (
     DecodeOptions,
     FindingOptions,
     scaled_for,
-    scaled_rows,
-    scaled_window,
 )
 from enteron.decoding.pipeline import Decoder
 from enteron.errors import EnteronError
 from enteron.labels import COLUMN, LABELS, REGIONS
 from enteron.priors import load_priors
+from enteron.runs import scaled_rows, scaled_window
 from enteron.types import FrameAxis, Scores
 
 

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from enteron.calibration import Calibration, log_odds, probability
 from enteron.decoding.events import DecodedRun
 from enteron.decoding.evidence import running_mean_log_odds, running_median
-from enteron.decoding.options import FindingOptions, scaled_rows
+from enteron.decoding.options import FindingOptions
 from enteron.labels import COLUMN, FINDINGS, LABELS, LANDMARKS
 from enteron.priors import Priors
-from enteron.runs import Runs, hysteresis, means
+from enteron.runs import Runs, hysteresis, means, scaled_rows
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from pydantic import AfterValidator, Field, model_validator
 from enteron.calibration import LARGEST_WINDOW, Calibration, Kappa
 from enteron.errors import ConfigError, nearest
 from enteron.options import Options
+from enteron.runs import scaled_rows, scaled_window
 from enteron.types import Scores
 
 DEFAULT_KAPPA: Final = 0.3
@@ -288,17 +289,6 @@ def scaled_for(options: DecodeOptions, scores: Scores) -> DecodeOptions:
         merging["shortest"] = scaled_rows(merging["shortest"], row_scale)
         merging["gap"] = scaled_rows(merging["gap"], row_scale)
     return DecodeOptions.model_validate(table)
-
-
-def scaled_rows(rows: float, row_scale: float) -> int:
-    """A number of full-length rows in rows of a study with fewer; at least 1, unless it is 0."""
-    return max(1, round(rows / row_scale)) if rows else 0
-
-
-def scaled_window(rows: int, row_scale: float) -> int:
-    """The same for a window, which has a middle: an odd number of rows."""
-    scaled = scaled_rows(rows, row_scale)
-    return scaled if scaled % 2 else max(1, scaled - 1)
 
 
 def _scaled_limit(rows: int, row_scale: float) -> int:

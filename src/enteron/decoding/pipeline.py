@@ -42,7 +42,6 @@ from enteron.decoding.options import (
     GapMergeOptions,
     require_fitted,
     scaled_for,
-    scaled_window,
 )
 from enteron.decoding.regions import semi_markov_regions, state_machine_regions
 from enteron.decoding.suspicious import (
@@ -53,7 +52,7 @@ from enteron.decoding.suspicious import (
 )
 from enteron.labels import ANATOMY, COLUMN, FINDINGS, LABELS, LANDMARKS, REGIONS
 from enteron.priors import Priors, load_priors
-from enteron.runs import means
+from enteron.runs import means, scaled_window
 from enteron.types import Scores
 
 

@@ -25,11 +25,11 @@ from enteron.calibration import Calibration, calibrated
 from enteron.decoding.events import DecodedEvent, DecodedRun
 from enteron.decoding.evidence import running_mean_log_odds
 from enteron.decoding.findings import gate
-from enteron.decoding.options import scaled_window
 from enteron.errors import EnteronError
 from enteron.labels import FINDINGS, LABELS, REGIONS
 from enteron.options import Options
 from enteron.priors import Priors, load_priors
+from enteron.runs import scaled_window
 from enteron.types import Scores
 
 _FIRST_FINDING: Final = len(LABELS) - len(FINDINGS)  # findings are the last columns

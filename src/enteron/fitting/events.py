@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from enteron.decoding.options import scaled_rows
-from enteron.runs import Runs, hysteresis, runs_of
+from enteron.runs import Runs, hysteresis, runs_of, scaled_rows
 
 THRESHOLDS: Final = expit(np.arange(-7, 4.01, 0.25)).astype(np.float32)
 """Upper thresholds that are tried, evenly spaced in log-odds: calibrated findings are rare."""

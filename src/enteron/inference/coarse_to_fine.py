@@ -37,6 +37,7 @@ from enteron.context import Context, log_odds, time_means
 from enteron.errors import ConfigError
 from enteron.labels import COLUMN, FINDINGS, LANDMARKS, REGIONS
 from enteron.options import Options, Sha256
+from enteron.runs import scaled_window
 from enteron.types import STORED_EVERY
 
 WATCHED: Final = (*LANDMARKS, *FINDINGS)
@@ -82,9 +83,8 @@ class Refinement(Options):
             result = log_odds(self.context.refine(_sigmoid(scored).astype(np.float32), where))
         shortening = max(1.0, row_frames / STORED_EVERY)
         for label, window in self.windows.items():
-            rows = max(1, round(window / shortening))
-            rows = rows if rows % 2 else rows - 1  # a window has a middle
-            if rows > 1:
+            rows = scaled_window(window, shortening)
+            if rows > 1:  # a mean of one would round
                 column = np.ascontiguousarray(result[:, COLUMN[label]])
                 result[:, COLUMN[label]] = uniform_filter1d(column, rows, mode="nearest")
         return result
@@ -238,9 +238,8 @@ class CoarsePolicy:
         numbers: NDArray[np.int64],
         step: int,
     ) -> NDArray[np.floating]:
-        """(rows, 17) log-odds of the encoded `rows` after context, where there is any.
+        """(rows, 17) log-odds of the encoded `rows` as decoders see them; `scored`: those before.
 
-        `scored` (rows, 17) are those before.
         Frames that are not encoded count as their `source`; unreadable ones, -1, do not count.
         """
         shown = np.flatnonzero(source >= 0)
