@@ -113,12 +113,25 @@ class _RankedScores:
         }
 
 
-def make_data(folder: Path, studies: int, tests: int, frames: int) -> None:
-    """Draw the training studies (PillCam, Olympus) and test studies (NaviCam) that are missing."""
-    for name, count, seed in ((TRAIN, studies, 1), (TEST, tests, 2)):
-        command = [sys.executable, "-m", "enteron", "phantom", str(folder / name)]
-        command += ["--studies", str(count), "--frames", str(frames)]
-        subprocess.run([*command, "--seed", str(seed), "--device", name], check=True)
+def make_data(
+    folder: Path, studies: int, tests: int, frames: int, test_frames: int | None = None
+) -> None:
+    """Draw the training studies (PillCam, Olympus) and test studies (NaviCam) that are missing.
+
+    With `test_frames` the tests have that many frames each, and are videos.
+    """
+    draw_studies(folder / TRAIN, studies, frames, 1, TRAIN)
+    draw_studies(folder / TEST, tests, test_frames or frames, 2, TEST, video=bool(test_frames))
+
+
+def draw_studies(
+    root: Path, studies: int, frames: int, seed: int, device: str, *, video: bool = False
+) -> None:
+    """Draw the studies of a root that are missing, as `enteron phantom` does."""
+    command = [sys.executable, "-m", "enteron", "phantom", str(root)]
+    command += ["--studies", str(studies), "--frames", str(frames)]
+    command += ["--seed", str(seed), "--device", device, *(["--video"] if video else [])]
+    subprocess.run(command, check=True)
 
 
 def make_features(

@@ -3,20 +3,22 @@
 `enteron bench coarse -- ROOT --model MODEL --features FOLDER`: studies with labels, drawn at full
 length (`enteron phantom long --studies 3 --frames 20000 --video --rarity 0.3`) or real
 (`--real`: the runs of frames of Kvasir-Capsule, with the model in the box unless another is named).
-Every study is encoded once, all of it, without the mirror image, and stored in FOLDER; all settings
-are replayed from these embeddings by the code that `enteron read --coarse` runs. The estimate of
-what lies between two frames is fitted for each group of studies on the others (`--folds`).
+Every study is encoded once, all of it, without the mirror image, and stored in FOLDER, with its
+small pictures; all settings are replayed from these by the code that `enteron read --coarse` runs.
+The glance and the estimate of what lies between two frames are fitted for each group of studies on
+the others (`--folds`).
 
 A lesion is lost if the reading of every frame finds it (an event of its finding whose picture lies
 in it) and the coarse one does not. For some of these an event still overlaps the lesion, and its
 picture has moved; "no event" counts the others. `--write MODEL` fits the estimate on all studies
 and stores it in that model's folder. `--train DATA --train-features FOLDER` first trains `lite` on
-other drawn studies, without mirror images, and writes it to MODEL.
+other drawn studies, without mirror images, and writes it to MODEL; glances learn from these, too.
 """
 
 import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -36,8 +38,9 @@ from enteron.fitting.coarse import (
     fit_coarse,
     full_reading,
     refinement_of,
-    watched_levels,
+    watched_labels,
 )
+from enteron.fitting.glance import SmallStudy, fit_glance, left_out_guesses
 from enteron.folders.model import (
     CALIBRATION,
     LoadedModel,
@@ -49,7 +52,7 @@ from enteron.folders.model import (
     save_coarse,
 )
 from enteron.folders.shown import representative_frames
-from enteron.inference.coarse_chunks import CoarseReading, clip_log_odds
+from enteron.inference.coarse_chunks import clip_log_odds
 from enteron.inference.coarse_to_fine import (
     CHUNK,
     CoarseEstimate,
@@ -59,6 +62,8 @@ from enteron.inference.coarse_to_fine import (
     nearest_rows,
 )
 from enteron.inference.embed import embed_study
+from enteron.inference.glance import glance_content, small_picture
+from enteron.inference.pictures import prepared_frames
 from enteron.inference.runtimes import default_runtime, make_encoder
 from enteron.inference.score import score_study
 from enteron.inference.store import Embeddings
@@ -69,11 +74,12 @@ from enteron.metrics.lesions import Lesions, Recording, ShownEvents, detect_lesi
 from enteron.metrics.top_frames import top_recall
 from enteron.model.options import FEATURES
 from enteron.priors import Priors
+from enteron.study import Study
 from enteron.types import Annotation, Event, Scores, Unit
 
 THINNINGS = (2, 3, 4)
-STRIDES = (4, 8, 16)
-LIMITS = (0.02, 0.05, 0.1, 0.2, 0.4)
+STRIDES = (8, 16)
+LIMITS = (0.001, 0.002, 0.005, 0.01, 0.02)
 CONFIDENT = 0.5
 TOP = 100
 
@@ -129,13 +135,23 @@ def main() -> None:
     if arguments.train and not folder.exists():
         train_plain(arguments.train, arguments.train_features, folder)
     bench = Bench(folder, arguments.features)
-    cases = bench.cases(REAL if arguments.real else arguments.root)
+    cases, small = bench.cases(REAL if arguments.real else arguments.root)
+    groups = [group.tolist() for group in np.array_split(range(len(cases)), arguments.folds)]
+    groups = [group for group in groups if group]
+    others: list[SmallStudy] = []
+    if arguments.train:
+        others = Bench(folder, arguments.train_features).cases(arguments.train)[1]
+    guesses = left_out_guesses([*small, *others], groups)
+    cases = [
+        replace(case, reading=replace(case.reading, guesses=own))
+        for case, own in zip(cases, guesses, strict=True)
+    ]
+    bench.report(cases, groups, arguments.strides, arguments.limits)
     if arguments.write:
-        estimate = bench.fit([case.reading for case in cases])
-        save_coarse(estimate, arguments.write)
+        content = glance_content(fit_glance([*small, *others]))
+        estimate = bench.fit([case.reading for case in cases], sha256(content).hexdigest())
+        save_coarse(estimate, content, arguments.write)
         print(f"wrote the estimate of {estimate.studies} studies, {estimate.rows:,} frames")
-        return
-    bench.report(cases, arguments.folds, arguments.strides, arguments.limits)
 
 
 class Bench:
@@ -149,17 +165,19 @@ class Bench:
         self.calibration_hash = calibration_hash(folder) if calibrated else None
         self.priors: Priors = decoding_priors(self.calibration, folder)
 
-    def cases(self, root: Path) -> list[Case]:
-        """Every study under a root, encoded once."""
+    def cases(self, root: Path) -> tuple[list[Case], list[SmallStudy]]:
+        """Every study under a root, encoded once, and as a glance sees it."""
         backbone = self.model.backbone
         encoder = make_encoder(backbone, default_runtime(backbone))
         self.features.mkdir(parents=True, exist_ok=True)
         cases: list[Case] = []
+        small: list[SmallStudy] = []
         for name, entry in open_dataset(root).studies.items():
             with entry.open() as study:
                 embeddings = embed_study(
                     study, encoder, self.features / f"{name}.npy", views=VIEW_SETS["none"]
                 )
+                pictures = self._small_pictures(study, name)
                 scores = score_study(
                     self.model.head,
                     embeddings,
@@ -170,26 +188,37 @@ class Bench:
                 reading = full_reading(self.model.head, embeddings, scores.row_frames, "none")
                 truth = _truth(entry)
                 cases.append(Case(name, reading, scores, truth, study.axis.step))
+                small.append(SmallStudy(pictures, reading.log_odds))
             print(f"{name}: {len(embeddings)} frames, {scores.row_frames:.2f} apart", flush=True)
-        return cases
+        return cases, small
 
-    def fit(self, readings: Sequence[FullReading]) -> CoarseEstimate:
-        """The estimate of these readings."""
+    def _small_pictures(self, study: Study, name: str) -> NDArray[np.uint8]:
+        """Of all readable frames, stored beside the embeddings."""
+        path = self.features / f"{name}-small.npy"
+        if not path.exists():
+            preprocessing = self.model.record.backbone.preprocessing
+            frames = prepared_frames(study, 0, preprocessing)
+            images = (frame.image for frame in frames)
+            np.save(path, np.stack([small_picture(image) for image in images if image is not None]))
+        return np.load(path, mmap_mode="r")
+
+    def fit(self, readings: Sequence[FullReading], glance: str = "0" * 64) -> CoarseEstimate:
+        """The estimate of these readings, made with this glance."""
         refinement = refinement_of(self.calibration, self.priors)
-        levels = watched_levels(self.calibration, readings, refinement)
         return fit_coarse(
             self.model.head,
             readings,
-            levels,
+            watched_labels(self.calibration, readings, refinement),
             weights=self.model.record.weights_hash,
             calibration=self.calibration_hash,
+            glance=glance,
             refinement=refinement,
         )
 
     def report(
         self,
         cases: Sequence[Case],
-        folds: int,
+        groups: Sequence[Sequence[int]],
         strides: Sequence[int],
         limits: Sequence[float],
     ) -> None:
@@ -199,11 +228,10 @@ class Bench:
             self.found(case, case.scores, case.reading.embeddings, own)
             for case, own in zip(cases, lesions, strict=True)
         ]
-        groups = np.array_split(np.arange(len(cases)), min(folds, len(cases)))
         estimates: dict[int, CoarseEstimate] = {}
         for group in groups:
             others = [case.reading for k, case in enumerate(cases) if k not in group]
-            estimates |= dict.fromkeys(group.tolist(), self.fit(others))
+            estimates |= dict.fromkeys(group, self.fit(others))
         sure = sum(int((found.detected_at >= CONFIDENT).sum()) for found in full)
         unsure = sum(int(np.isfinite(found.detected_at).sum()) for found in full) - sure
         frames = sum(len(case.scores.axis) for case in cases)
@@ -260,7 +288,9 @@ class Bench:
         readable = source >= 0
         features = np.asarray(full.features)[np.maximum(source, 0)].copy()
         features[~readable] = np.nan
-        embeddings = replace(full, features=features, source=source.astype(np.int32))
+        key = full.key.model_copy(update={"coarse": "replayed"})
+        record = full.record.model_copy(update={"key": key})
+        embeddings = replace(full, record=record, features=features, source=source.astype(np.int32))
         scores = score_study(
             self.model.head,
             embeddings,
@@ -304,13 +334,14 @@ def replayed(
     """For every row the row whose features it takes, and how much is expected to be unseen."""
     embeddings = case.reading.embeddings
     policy = CoarsePolicy(options, estimate, case.reading.row_frames)
-    coarse = CoarseReading(policy, model.head)
+    head = model.head
+    guesses = np.full((len(embeddings), len(LABELS)), np.nan, np.float32)
+    guesses[embeddings.readable] = case.reading.guesses
     source = np.empty(len(embeddings), np.int64)
     expected = 0.0
     for first in range(0, len(embeddings), CHUNK):
         part = slice(first, first + CHUNK)
         features = np.asarray(embeddings.features[part], np.float32)
-        readable = embeddings.source[part] >= 0
 
         def judge(
             rows: NDArray[np.int64],
@@ -318,15 +349,10 @@ def replayed(
             features: NDArray[np.float32] = features,
         ) -> tuple[NDArray[np.float64], NDArray[np.floating]]:
             own = features[rows]
-            return clip_log_odds(coarse, own, of), own[:, 0, :FEATURES]
+            return clip_log_odds(head, own, of), own[:, 0, :FEATURES]
 
         looked = looked_at(
-            policy,
-            embeddings.frames[part],
-            case.step,
-            lambda rows: np.ones(rows.size, np.bool_),
-            judge,
-            readable,
+            policy, embeddings.frames[part], case.step, guesses[part], lambda rows: None, judge
         )
         source[part] = np.where(looked.source >= 0, looked.source + first, -1)
         expected += looked.missed

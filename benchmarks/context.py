@@ -1,8 +1,9 @@
 """Context: what the frames around a frame are worth, on drawn studies of a capsule never seen.
 
 PillCam and Olympus studies train `lite` with one frame and with three; its validation studies fit
-the calibration, with context and without; NaviCam studies test. Frames: AP of findings with at
-least 20 positive frames, and region accuracy, of scores before any decoding. Events: decoded by
+the calibration, with context and without, or with --fits as many studies of their own, of
+--fit-frames each; NaviCam studies test, of --test-frames each. Frames: AP of findings with at least
+20 positive frames, and region accuracy, of scores before any decoding. Events: decoded by
 `transit`. Differences are paired, with 95 % intervals over test studies. Missing data are made
 under --folder.
 """
@@ -23,6 +24,7 @@ from benchmarks._training_data import (
     TRAIN,
     UnseenScores,
     cores,
+    draw_studies,
     make_data,
     make_features,
     open_features,
@@ -49,6 +51,7 @@ from enteron.priors import load_priors
 from enteron.types import Annotation, Unit
 
 FOLDER = Path(tempfile.gettempdir()) / "enteron-context"
+FIT = "full-length"
 LEAST_POSITIVES = 20
 RESAMPLES = 500
 PRESET = "transit"
@@ -76,12 +79,17 @@ def main() -> None:
     arguments.add_argument("--tests", type=int, default=20)
     arguments.add_argument("--frames", type=int, default=2000)
     arguments.add_argument("--seeds", type=int, default=3)
+    arguments.add_argument("--test-frames", type=int, help="as many as --frames, if not given")
+    arguments.add_argument("--fits", type=int, default=0, help="studies that fit the calibration")
+    arguments.add_argument("--fit-frames", type=int, default=20_000)
     options = arguments.parse_args()
-    make_data(options.folder, options.studies, options.tests, options.frames)
-    for name in (TRAIN, TEST):
+    make_data(options.folder, options.studies, options.tests, options.frames, options.test_frames)
+    if options.fits:
+        draw_studies(options.folder / FIT, options.fits, options.fit_frames, 13, TRAIN, video=True)
+    for name in (TRAIN, TEST, *([FIT] if options.fits else [])):
         make_features(options.folder, name, views=VIEW_SETS["none"])
     tasks = [
-        (options.folder, frames, seed)
+        (options.folder, frames, seed, FIT if options.fits else TRAIN)
         for frames in (1, 3)
         for seed in range(42, 42 + options.seeds)
     ]
@@ -90,7 +98,7 @@ def main() -> None:
     show(results)
 
 
-def run(task: tuple[Path, int, int]) -> Result:
+def run(task: tuple[Path, int, int, str]) -> Result:
     """Train a network, calibrate it twice, and read the test studies twice."""
     import torch
 
@@ -98,14 +106,14 @@ def run(task: tuple[Path, int, int]) -> Result:
 
     from enteron.training.options import recipe
 
-    folder, frames, seed = task
+    folder, frames, seed, fit = task
     split = training_split(folder)
     options = recipe("lite", None, model={"frames": frames}, seed=seed)
     network = train_on_features(folder, split, options).network
-    entries = find_studies(folder / TRAIN)
+    entries = find_studies(folder / fit)
     validation = [
-        scored(network, folder, TRAIN, entries[study], truth_events(entries[study].table(), FRAME))
-        for study in split.val
+        scored(network, folder, fit, entries[study], truth_events(entries[study].table(), FRAME))
+        for study in (split.val if fit == TRAIN else entries)
     ]
     tests = find_studies(folder / TEST)
     by_study = {truth.study: truth for truth in read_submission(folder / TEST / "truth.json")}

@@ -1,18 +1,21 @@
 """`enteron read --coarse`, `--minutes` and `--profile`, from the study to the page."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
 
-from enteron.errors import ConfigError, ModelError
+from enteron.errors import ConfigError, ModelError, StudyError
 from enteron.fitting.coarse import fit_readings
-from enteron.folders.model import COARSE, load_coarse, read_record, save_model
+from enteron.fitting.glance import GlanceFit
+from enteron.folders.model import COARSE, GLANCE, load_coarse, read_record, save_model
 from enteron.folders.reading import load_reading
 from enteron.folders.shown import representative_frames
 from enteron.inference import budget
 from enteron.inference.budget import Setting
 from enteron.inference.coarse_to_fine import CoarseOptions
+from enteron.inference.glance import Glance, glance_content
 from enteron.inference.store import open_embeddings
 from enteron.model.network import start_network
 from enteron.model.options import ModelOptions
@@ -21,6 +24,7 @@ from enteron.reading import Reader, ReadOptions
 from tests.making import write_frames
 
 COUNT = 90
+QUICK = GlanceFit(steps=10, batch=16)
 SAME = ("scores.parquet", "events.json", "events.csv", "submission.json", "suspicious.json")
 
 
@@ -31,7 +35,7 @@ def model(tmp_path_factory):
     save_model(folder, start_network(ModelOptions(backbone="vit-tiny")))
     other = write_frames(folder.parent / "other", range(200, 200 + COUNT))
     Reader(folder, ReadOptions(views="none")).read(other, folder.parent / "other-reading")
-    fit_readings(folder, [folder.parent / "other-reading"])
+    fit_readings(folder, [folder.parent / "other-reading"], [folder.parent], QUICK)
     return folder
 
 
@@ -109,8 +113,42 @@ def test_readings_that_left_frames_out_teach_nothing(model, study, tmp_path):
     Reader(model, coarse(1.0)).read(study, tmp_path / "r")
     before = (model / COARSE).read_bytes()
     with pytest.raises(Exception, match="left out frames itself"):
-        fit_readings(model, [tmp_path / "r"])
+        fit_readings(model, [tmp_path / "r"], [study], QUICK)
     assert (model / COARSE).read_bytes() == before
+
+
+def test_pictures_of_another_study_are_refused(model, study, tmp_path, command):
+    reading = model.parent / "other-reading"
+    before = (model / COARSE).read_bytes()
+    with pytest.raises(StudyError, match="no study given has the pictures of study"):
+        fit_readings(model, [reading], [study], QUICK)
+    code, _, err = command("calibrate", str(model), "--readings", str(reading))
+    assert code == 1
+    assert "give both --readings and --studies" in err
+    assert (model / COARSE).read_bytes() == before
+
+
+def test_a_glance_of_another_fit_is_refused(model, tmp_path):
+    copy = tmp_path / "model"
+    shutil.copytree(model, copy)
+    record = read_record(copy)
+    load_coarse(copy, record)
+    tensors = dict(load_coarse(copy, record).glance.tensors)
+    other = Glance(tensors | {"output.bias": tensors["output.bias"] + 1})
+    (copy / GLANCE).write_bytes(glance_content(other))
+    with pytest.raises(ModelError, match="fitted with another"):
+        load_coarse(copy, record)
+    (copy / GLANCE).unlink()
+    with pytest.raises(ModelError, match=r"no 'glance\.safetensors'"):
+        load_coarse(copy, record)
+
+
+def test_fitting_again_gives_the_same_bytes(model, tmp_path):
+    copy = tmp_path / "model"
+    shutil.copytree(model, copy)
+    fit_readings(copy, [model.parent / "other-reading"], [model.parent / "other"], QUICK)
+    for name in (COARSE, GLANCE):
+        assert (copy / name).read_bytes() == (model / name).read_bytes(), name
 
 
 def settings(share: float) -> tuple[Setting, ...]:
@@ -140,7 +178,7 @@ def test_a_plan_is_told_kept_and_resumed(model, study, tmp_path, monkeypatch):
     )
     reading = Reader(model, minutes=5).read(study, tmp_path / "r", progress=Listening())
     assert reading.run.plan is not None
-    assert reading.run.plan.stride == 8
+    assert reading.run.plan.stride == 16
     assert reading.run.plan.kept == 0.99
     assert reading.run.coarse is not None
     assert "99.0% of the lesions" in told[-1]

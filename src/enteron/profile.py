@@ -20,6 +20,7 @@ Part = Literal[
     "decode",
     "resize",
     "wait",
+    "glance",
     "encode",
     "head",
     "store",

@@ -31,6 +31,7 @@ from enteron.folders.label_studio import write_label_studio
 from enteron.folders.model import (
     CALIBRATION,
     COARSE,
+    CoarseModel,
     calibration_hash,
     decoding_priors,
     default_model,
@@ -76,7 +77,6 @@ from enteron.ids import natural_key, neutral_id
 from enteron.inference.accelerator import Accelerator
 from enteron.inference.coarse_to_fine import (
     CHUNK,
-    CoarseEstimate,
     CoarseOptions,
     CoarsePolicy,
     is_dense,
@@ -98,6 +98,7 @@ from enteron.types import Annotation, Scores
 if TYPE_CHECKING:
     from enteron.folders.model import ModelRecord
     from enteron.inference.budget import Speed
+    from enteron.inference.coarse_to_fine import CoarseEstimate
     from enteron.inference.embed import Embeddings, StudyEmbedding
     from enteron.inference.encoder import Encoder, ImageBatch
     from enteron.inference.score import ProbeEffect
@@ -335,7 +336,7 @@ class Reader:
         self.model = open_model(model)
         self.record = self.model.record
         _require_spacings(self.options, self.record)
-        self.coarse: CoarseEstimate | None = _coarse_estimate(self.options, model, self.record)
+        self.coarse: CoarseModel | None = _coarse_model(self.options, model, self.record)
         self.runtime_reason = ""  # why the runtime was chosen
         self._encoders: dict[str, Encoder] = {}
 
@@ -377,7 +378,7 @@ class Reader:
         reader.plan = plan
         changes = {"views": plan.views, "coarse": options, "runtime": plan.runtime}
         reader.options = self.options.model_copy(update=changes)
-        reader.coarse = _coarse_estimate(reader.options, self.folder, self.record)
+        reader.coarse = _coarse_model(reader.options, self.folder, self.record)
         return reader
 
     def _make_plan(self, study: Study, minutes: float) -> tuple[PlanFacts, CoarseOptions | None]:
@@ -410,7 +411,7 @@ class Reader:
         """Whether this model knows what lies between two frames of such a study."""
         if self.options.runtime == "exact" or not (self.folder / COARSE).exists():
             return False
-        estimate = load_coarse(self.folder, self.record)
+        estimate = load_coarse(self.folder, self.record).estimate
         return is_dense(estimate, _row_frames(study)) and _fits_context(estimate, self.options)
 
     def encoder(self, study: Study, earlier_runtime: str | None) -> "Encoder":
@@ -452,9 +453,10 @@ class Reader:
         from enteron.inference.coarse_chunks import CoarseReading
 
         row_frames = _row_frames(study)
-        require_dense(self.coarse, row_frames)
-        policy = CoarsePolicy(self.options.coarse, self.coarse, row_frames)
-        coarse = CoarseReading(policy, self.model.head, self.clip_step(study))
+        require_dense(self.coarse.estimate, row_frames)
+        policy = CoarsePolicy(self.options.coarse, self.coarse.estimate, row_frames)
+        step = self.clip_step(study)
+        coarse = CoarseReading(policy, self.coarse.glance, self.model.head, step)
         options = EmbedOptions(chunk=CHUNK)
         return StudyEmbedding(study, encoder, path, options, views=views, coarse=coarse)
 
@@ -525,12 +527,10 @@ def _measure_speed(study: Study, encoder: "Encoder") -> "Speed":
     for part in range(0, len(batch), encoder.batch):
         encoder.encode(batch[part : part + encoder.batch])
     encode = (time.perf_counter() - start) / len(batch)
-    return Speed(picture, encode, decodes_all=not study.random_access)
+    return Speed(picture, encode)
 
 
-def _coarse_estimate(
-    options: ReadOptions, model: Path, record: "ModelRecord"
-) -> CoarseEstimate | None:
+def _coarse_model(options: ReadOptions, model: Path, record: "ModelRecord") -> CoarseModel | None:
     """What lies between two frames, where some are to be left out; contradictions are refused."""
     if options.coarse is None:
         return None
@@ -542,16 +542,16 @@ def _coarse_estimate(
             "--coarse already leaves out frames that look like their neighbours",
             "leave out --skip-redundant",
         )
-    estimate = load_coarse(model, record)
-    if not _fits_context(estimate, options):
+    coarse = load_coarse(model, record)
+    if not _fits_context(coarse.estimate, options):
         raise ConfigError(
             "what this model expects between two frames holds for scores with context only",
             f"leave out --no-context, or {remedy}",
         )
-    return estimate
+    return coarse
 
 
-def _fits_context(estimate: CoarseEstimate, options: ReadOptions) -> bool:
+def _fits_context(estimate: "CoarseEstimate", options: ReadOptions) -> bool:
     """Whether scores meet the levels as they did in the fit: means move less than single frames."""
     return options.context or estimate.refinement.context is None
 
@@ -829,7 +829,7 @@ class _ReadingRun:
             stride=options.stride,
             limit=options.limit,
             missed=embeddings.record.missed,
-            studies=self.reader.coarse.studies,
+            studies=self.reader.coarse.estimate.studies,
         )
 
 

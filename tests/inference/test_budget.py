@@ -8,6 +8,7 @@ from enteron.errors import ConfigError
 from enteron.inference.budget import (
     ONCE,
     PER_FRAME_AFTER,
+    PER_FRAME_GLANCE,
     SETTINGS,
     SPARE,
     Setting,
@@ -26,20 +27,19 @@ COARSE = Setting("none", CoarseOptions(stride=8), 0.4, 0.99, 0.97)
 
 
 def test_the_time_is_that_of_pictures_and_encoder():
-    speed = Speed(picture=0.002, encode=0.01, decodes_all=False)
+    speed = Speed(picture=0.002, encode=0.01)
     after = ONCE + 1000 * PER_FRAME_AFTER
     assert expected_seconds(PLAIN, 1000, speed) == pytest.approx(after + 2 + 10)
-    assert expected_seconds(COARSE, 1000, speed) == pytest.approx(after + 0.8 + 4)
-    video = Speed(picture=0.002, encode=0.01, decodes_all=True)
-    assert expected_seconds(COARSE, 1000, video) == pytest.approx(after + 2 + 4)
-    assert expected_seconds(FULL, 1000, video) == pytest.approx(
+    glance = 1000 * PER_FRAME_GLANCE
+    assert expected_seconds(COARSE, 1000, speed) == pytest.approx(after + glance + 2 + 4)
+    assert expected_seconds(FULL, 1000, speed) == pytest.approx(
         after + 1000 * PER_FRAME_AFTER + 2 + 20
     )
 
 
 @given(st.floats(0.1, 1000), st.integers(1, 200_000), st.floats(0, 0.01), st.floats(1e-4, 1))
 def test_the_first_setting_that_fits_is_chosen(minutes, frames, picture, encode):
-    speed = Speed(picture, encode, decodes_all=True)
+    speed = Speed(picture, encode)
     settings = (FULL, PLAIN, COARSE)
     fitting = [
         setting
@@ -56,7 +56,7 @@ def test_the_first_setting_that_fits_is_chosen(minutes, frames, picture, encode)
 
 
 def test_what_it_would_take_is_told_and_true():
-    speed = Speed(0.001, 0.01, decodes_all=True)
+    speed = Speed(0.001, 0.01)
     with pytest.raises(ConfigError, match="even the coarsest") as error:
         choose_setting(5, 130_000, speed, (FULL, COARSE))
     minutes = int(error.value.remedy.split("--minutes ")[1].split(",")[0])
@@ -66,7 +66,7 @@ def test_what_it_would_take_is_told_and_true():
 
 
 def test_packaged_settings_are_ordered_and_measured():
-    speed = Speed(0.001, 0.01, decodes_all=True)
+    speed = Speed(0.001, 0.01)
     seconds = [expected_seconds(setting, 10_000, speed) for setting in SETTINGS]
     assert seconds == sorted(seconds, reverse=True)
     assert SETTINGS[0] == FULL  # the default of `enteron read`

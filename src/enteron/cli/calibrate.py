@@ -87,13 +87,21 @@ def calibrate(
             readable=False,
         ),
     ] = None,
+    studies: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="With --readings: the studies that were read, or folders that hold them.",
+            readable=False,
+        ),
+    ] = None,
     accelerator: AcceleratorOption = "auto",
     runtime: RuntimeOption = None,
 ) -> None:
     """Fit a model's calibration on studies it was not trained on.
 
     Writes calibration.json into the model folder, and the priors where they were given. Features
-    that are not stored yet are computed and stored. With --readings it writes coarse.json instead.
+    that are not stored yet are computed and stored. With --readings it writes coarse.json and
+    glance.safetensors instead.
     Example: [bold]enteron calibrate model data[/bold]
     """
     from enteron.errors import ConfigError
@@ -103,8 +111,13 @@ def calibrate(
             "calibrate fits either on data with labels or on readings",
             "give data roots, or --readings, and not both",
         )
-    if readings:
-        _fit_between(model, readings)
+    if bool(readings) != bool(studies):
+        raise ConfigError(
+            "what lies between two frames is learnt from readings and their pictures",
+            "give both --readings and --studies, or neither",
+        )
+    if readings and studies:
+        _fit_between(model, readings, studies)
         return
     assert data is not None
     from enteron.cli.console import RichProgress
@@ -129,14 +142,16 @@ def calibrate(
     _show(report, model.name)
 
 
-def _fit_between(model: Path, readings: list[Path]) -> None:
+def _fit_between(model: Path, readings: list[Path], studies: list[Path]) -> None:
     """Fit and tell what lies between two frames."""
-    from enteron.cli.console import plain
+    from enteron.cli.console import RichProgress, plain
     from enteron.errors import quantity
     from enteron.fitting.coarse import fit_readings
     from enteron.folders.model import COARSE
+    from enteron.model.requirements import require_torch
 
-    estimate = fit_readings(model, readings)
+    require_torch("learning what lies between two frames")
+    estimate = fit_readings(model, readings, studies, progress=RichProgress())
     typer.echo(
         f"{COARSE} of {plain(model.name)}: fitted on {estimate.rows:,} frames of "
         f"{quantity(estimate.studies, 'study', 'studies')}, for {len(estimate.labels)} labels. "

@@ -89,7 +89,7 @@ class Decoder:
         semi_markov = options.semi_markov
         self.row_frames = scores.row_frames if semi_markov.stride is None else semi_markov.stride
         self.kappa = _first_set(semi_markov.kappa, calibration.kappa, DEFAULT_KAPPA)
-        self.low = _first_set(options.findings.low, calibration.low, DEFAULT_LOW)
+        self.low = lower_share(options, calibration)
         self.p: NDArray[np.float32] = calibrated(scores, self.frame_calibration)
         self.rates = score_base_rates(calibration, priors)
         self._ends = scores.axis.ends()
@@ -251,6 +251,11 @@ class Decoder:
         start, stop = int(self.scores.axis.frames[run.start]), int(self._ends[run.stop - 1])
         region = _region_of(run, regions)
         return DecodedEvent(start, stop, run.label, run.score, region, run.onset, run.end)
+
+
+def lower_share(options: DecodeOptions, calibration: Calibration) -> float:
+    """The lower threshold of findings and landmarks as a share of the upper one."""
+    return _first_set(options.findings.low, calibration.low, DEFAULT_LOW)
 
 
 def _first_set(option: float | None, fitted: float | None, default: float) -> float:

@@ -10,6 +10,7 @@ split.json          which studies trained, validated, were put aside enteron.dat
 calibration.json    what scores mean, fitted on other studies        enteron.calibration
 appearance.json     what the studies look like that the model knows  enteron.appearance
 coarse.json         what lies between two frames                     inference.coarse_to_fine
+glance.safetensors  a network that guesses it from small pictures    enteron.inference.glance
 priors.json         the priors that the calibration was fitted with  enteron.priors
 
 The files name each other by hashes. `model.json` holds those of weights, graphs and split,
@@ -42,6 +43,7 @@ from enteron.files import (
 )
 from enteron.folders.model_card import Card, card_text
 from enteron.inference.coarse_to_fine import CoarseEstimate
+from enteron.inference.glance import Glance, read_glance
 from enteron.inference.spacing import Spacing
 from enteron.labels import LABELS
 from enteron.model.options import VIT_SIZE, BackboneSpec, ModelOptions
@@ -65,6 +67,7 @@ SPLIT = "split.json"
 CALIBRATION = "calibration.json"
 APPEARANCE = "appearance.json"
 COARSE = "coarse.json"
+GLANCE = "glance.safetensors"
 PRIORS = "priors.json"  # those of `--priors` in training or calibration; absent: the packaged ones
 FEATURES = "features"  # folder: stored embeddings of the training data; may be deleted
 CHECKPOINT = "checkpoint"  # folder: exists while a training has not finished
@@ -468,10 +471,21 @@ def load_appearance(folder: Path) -> Appearance | None:
         raise ModelError(error.problem, _CALIBRATE_AGAIN) from error
 
 
-_FIT_COARSE = "fit it with `enteron calibrate MODEL --readings FOLDER`, on full readings of others"
+_FIT_COARSE = (
+    "fit it with `enteron calibrate MODEL --readings FOLDER --studies FOLDER`, on full readings of "
+    "other studies"
+)
 
 
-def load_coarse(folder: Path, record: ModelRecord) -> CoarseEstimate:
+@dataclass(frozen=True)
+class CoarseModel:
+    """What `enteron read --coarse` needs beside the model: `coarse.json`, `glance.safetensors`."""
+
+    estimate: CoarseEstimate
+    glance: Glance
+
+
+def load_coarse(folder: Path, record: ModelRecord) -> CoarseModel:
     """What lies between two frames; refuse an estimate of another model or calibration."""
     if not (folder / COARSE).exists():
         raise ModelError(
@@ -489,11 +503,17 @@ def load_coarse(folder: Path, record: ModelRecord) -> CoarseEstimate:
         raise ModelError(
             f"'{COARSE}' was fitted for other weights or another calibration", _FIT_COARSE
         )
-    return estimate
+    if not (folder / GLANCE).exists():
+        raise ModelError(f"the model folder has '{COARSE}' and no '{GLANCE}'", _FIT_COARSE)
+    glance, found = read_glance(folder / GLANCE)
+    if found != estimate.glance:
+        raise ModelError(f"'{COARSE}' was fitted with another '{GLANCE}'", _FIT_COARSE)
+    return CoarseModel(estimate, glance)
 
 
-def save_coarse(estimate: CoarseEstimate, folder: Path) -> None:
-    """Write the estimate into a model folder."""
+def save_coarse(estimate: CoarseEstimate, glance: bytes, folder: Path) -> None:
+    """Write the estimate into a model folder, and the content of the glance that it names."""
+    write_bytes(folder / GLANCE, glance)
     write_json(folder / COARSE, estimate.model_dump(mode="json"), indent=2)
 
 

@@ -19,6 +19,8 @@ SPARE: Final = 0.1
 
 PER_FRAME_AFTER: Final = 0.0004
 """Seconds a frame and view for what follows encoding: head, events, lists (docs/inference.md)."""
+PER_FRAME_GLANCE: Final = 0.0006
+"""Seconds a frame for the glance at every frame and the choice of those to encode."""
 ONCE: Final = 15.0
 """Seconds for what does not grow with the study: the pictures that are saved, the page."""
 
@@ -41,9 +43,9 @@ class Setting:
 SETTINGS: Final[tuple[Setting, ...]] = (
     Setting("flip", None, 1.0, None, None),
     Setting("none", None, 1.0, None, None),
-    Setting("none", CoarseOptions(stride=8, limit=0.02), 0.367, 1.0, 0.862),
-    Setting("none", CoarseOptions(stride=16, limit=0.05), 0.286, 0.875, 0.690),
-    Setting("none", CoarseOptions(stride=16, limit=0.2), 0.227, 0.792, 0.595),
+    Setting("none", CoarseOptions(stride=16, limit=0.002), 0.374, 1.0, 0.862),
+    Setting("none", CoarseOptions(stride=16, limit=0.005), 0.345, 0.958, 0.798),
+    Setting("none", CoarseOptions(stride=16, limit=0.02), 0.284, 0.917, 0.742),
 )
 """The most thorough first. Shares and lesions of the coarse ones are those of the real runs of
 Kvasir-Capsule with the model in the box, 24 lesions (docs/inference.md); other studies may need
@@ -56,7 +58,6 @@ class Speed:
 
     picture: float  # to read, decode and resize a frame
     encode: float  # to encode one picture
-    decodes_all: bool  # whether frames that are not encoded are decoded all the same: videos
 
 
 def expected_seconds(setting: Setting, frames: int, speed: Speed) -> float:
@@ -64,11 +65,11 @@ def expected_seconds(setting: Setting, frames: int, speed: Speed) -> float:
 
     Pictures are prepared beside the encoder, but on the same cores, so both count.
     """
-    encoded = frames * setting.share
-    pictures = frames if speed.decodes_all else encoded
     views = len(VIEW_SETS[setting.views])
-    per_frame = PER_FRAME_AFTER * views * frames
-    return ONCE + per_frame + pictures * speed.picture + encoded * views * speed.encode
+    per_frame = speed.picture + PER_FRAME_AFTER * views + setting.share * views * speed.encode
+    if setting.coarse is not None:
+        per_frame += PER_FRAME_GLANCE
+    return ONCE + frames * per_frame
 
 
 def choose_setting(

@@ -1,31 +1,33 @@
 """Coarse to fine: which frames of a chunk to encode, so that most others need not be.
 
-Every `stride`-th frame is encoded first. Then, again and again, the middle of every gap between two
-encoded neighbours in which something is likely to be that neither of them shows: a finding that
-appears or disappears, or a border of regions. How likely that is comes from an estimate, fitted on
-full readings of other studies (`enteron.fitting.coarse`) and stored with the model: the probability
-that a frame inside the gap crosses the level of a finding, given how far the scores of both
-neighbours are from that level, how much the two pictures differ, and how far apart they are. A gap
-stays closed once that probability, over all labels together, is below a limit. At a limit of 0
-every frame is encoded.
+Every `stride`-th frame is encoded first. All others are looked at by a network that costs a
+hundredth of the encoder and guesses what the model would say of them (`enteron.inference.glance`).
+Its guesses are wrong by what they are wrong by at the encoded frames around: corrected by that,
+they are what is expected of every frame. Then, again and again, a frame is encoded in every gap
+between two encoded neighbours in which something is likely to be that neither of them shows: a
+finding that appears or disappears, a picture that would stand for an event, or a border of regions.
+How likely that is comes from an estimate, fitted on full readings of other studies
+(`enteron.fitting.coarse`) and stored with the model. A gap stays closed once that probability, over
+all labels together, is below a limit. At a limit of 0 every frame is encoded.
 
 What counts is what decoders see. Where scores are refined by those around them first
-(`enteron.context`), so are these, with frames that are not encoded as their nearest: a mean moves
-less from frame to frame than what it is made of. A region is decided by many frames, so that one
-that points elsewhere is no border. A landmark is looked for at borders only.
+(`enteron.context`), so are these: a mean moves less from frame to frame than what it is made of. A
+region is decided by many frames, so that one that points elsewhere is no border. A landmark is
+looked for at borders only.
 
-A frame that is not encoded takes the features of the nearest encoded one (of two, the later: clips
-look back, so that a frame on the coarse grid is compared with itself rather than with a stranger).
+A frame that is not encoded takes the features and the scores of the nearest encoded one, of two the
+later. Clips are made of encoded frames only: in the place of a neighbour that is not, the frame is
+compared with itself rather than with a stranger (`enteron.inference.score`).
 
-Everything here is a function of scores and embeddings of one chunk. So a resumed run repeats what
-the killed one did, chunks do not depend on each other, and benchmarks can replay any policy from
-the stored embeddings of a full reading (`looked_at`).
+Everything here is a function of scores, guesses and embeddings of one chunk. So a resumed run
+repeats what the killed one did, chunks do not depend on each other, and benchmarks can replay any
+policy from the stored embeddings of a full reading (`looked_at`).
 """
 
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import pairwise
+from functools import cached_property
 from typing import Annotated, Final
 
 import numpy as np
@@ -46,8 +48,8 @@ WATCHED: Final = (*LANDMARKS, *FINDINGS)
 CHUNK: Final = 512
 """Frames of a chunk: all of them wait in memory, resized, for a decision."""
 
-DEFAULT_STRIDE: Final = 8
-DEFAULT_LIMIT: Final = 0.02
+DEFAULT_STRIDE: Final = 16
+DEFAULT_LIMIT: Final = 0.002
 STRIDES: Final = (2, 4, 8, 16)
 
 _LARGEST = 1000.0
@@ -55,8 +57,10 @@ _CLIP = 12.0  # log-odds from a level beyond which a score says nothing more
 _NEAREST = 1e-4  # cosine distance: below it pictures count as equal
 
 Number = Annotated[float, Field(ge=-_LARGEST, le=_LARGEST)]
-Coefficients = Annotated[tuple[Number, ...], Field(min_length=5, max_length=5)]
-"""Of `gap_terms`: constant, higher margin, lower margin, difference of pictures, length of gap."""
+TERMS: Final = 6
+Coefficients = Annotated[tuple[Number, ...], Field(min_length=TERMS, max_length=TERMS)]
+"""Of `gap_terms`: constant, higher margin, lower margin, difference of pictures, length of gap,
+margin that is expected inside."""
 
 
 # ---- the estimate
@@ -94,21 +98,29 @@ class WatchedLabel(Options):
     """A label's level, and how much more often than others it crosses it."""
 
     level: Number
-    """Log-odds of the score, after context, from which on a frame counts as showing the label."""
+    """Log-odds of the score, as decoders see it, from which on a frame begins an event."""
+    floor: Number
+    """Log-odds from which on a frame belongs to the event beside it; at most the level."""
+    stake: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """How likely it is that an event which just reaches the level is a true one."""
     appears: Number = 0.0
     """Added to the log-odds that it appears in a gap."""
     disappears: Number = 0.0
     """Added to the log-odds that it disappears in a gap."""
+    tops: Number = 0.0
+    """Added to the log-odds that a frame of a gap would stand for the event."""
 
 
 class CoarseEstimate(Options):
     """`coarse.json` of a model folder: what lies between two frames, fitted on full readings."""
 
-    version: int = Field(default=1, ge=1, le=1)
+    version: int = Field(default=2, ge=2, le=2)
     weights: Sha256
     """SHA-256 of the model's weights, whose scores were fitted."""
     calibration: Sha256 | None = None
     """SHA-256 of the calibration whose thresholds became levels."""
+    glance: Sha256
+    """SHA-256 of the file of the glance whose guesses were fitted."""
     refinement: Refinement = Refinement()
     """What is made of scores before they meet the levels."""
     labels: dict[str, WatchedLabel]
@@ -117,6 +129,10 @@ class CoarseEstimate(Options):
     """Log-odds that a frame of a gap is above the level, both of whose ends are below."""
     disappears: Coefficients
     """Log-odds that a frame of a gap is below the level, both of whose ends are above."""
+    tops: Coefficients
+    """Log-odds that a frame of a gap, one of whose ends is above the level, has a higher score than
+    every encoded frame of that run. Margins are those of single frames from the highest of these.
+    """
     studies: int = Field(ge=1, le=10**9)
     """Studies of the fit."""
     rows: int = Field(ge=1, le=10**12)
@@ -137,42 +153,125 @@ def gap_terms(
     low: NDArray[np.floating],
     difference: NDArray[np.floating],
     frames: NDArray[np.floating],
+    inside: NDArray[np.floating],
 ) -> NDArray[np.float64]:
-    """(..., 5) terms of the estimate.
+    """(..., 6) terms of the estimate.
 
     `high` and `low`: log-odds of both ends above the level, the larger and the smaller; the cosine
-    `difference` of their pictures' embeddings; `frames` of the recording from one to the other.
+    `difference` of their pictures' embeddings; `frames` of the recording from one to the other;
+    what is expected of the frame `inside` that is most likely to be beyond.
     """
-    high, low, difference, frames = np.broadcast_arrays(
+    terms = np.broadcast_arrays(
+        np.ones(()),
         np.clip(high, -_CLIP, _CLIP),
         np.clip(low, -_CLIP, _CLIP),
         np.log(np.maximum(difference, _NEAREST)),
         np.log2(np.maximum(frames, 1.0)),
+        np.clip(inside, -_CLIP, _CLIP),
     )
-    terms = np.stack([np.ones_like(high), high, low, difference, frames], axis=-1)
-    return terms.astype(np.float64)
+    return np.stack(terms, axis=-1).astype(np.float64)
 
 
-def crossing_probabilities(
-    estimate: CoarseEstimate,
-    log_odds: NDArray[np.floating],
-    difference: NDArray[np.floating],
-    frames: NDArray[np.floating],
-) -> NDArray[np.float64]:
-    """(gaps, labels of the estimate): probability that a frame of the gap crosses the level.
+def expected_log_odds(
+    guesses: NDArray[np.floating], rows: NDArray[np.int64], scored: NDArray[np.floating]
+) -> NDArray[np.floating]:
+    """(n, 17) what is expected of all rows, whose `rows` were `scored`.
 
-    `log_odds` (gaps + 1, 17) are those of the encoded rows. Between a row above the level and one
-    below there is a crossing for certain.
+    Guesses (n, 17) are corrected by what they are wrong by at the encoded rows before and after, in
+    proportion to the distance.
     """
-    result = np.empty((len(difference), len(estimate.labels)))
-    for position, (label, watched) in enumerate(estimate.labels.items()):
-        margin = log_odds[:, COLUMN[label]].astype(np.float64) - watched.level
-        high, low = np.maximum(margin[:-1], margin[1:]), np.minimum(margin[:-1], margin[1:])
-        terms = gap_terms(high, low, difference, frames)
-        appears = _sigmoid(terms @ np.array(estimate.appears) + watched.appears)
-        disappears = _sigmoid(terms @ np.array(estimate.disappears) + watched.disappears)
-        result[:, position] = np.where(high < 0, appears, np.where(low >= 0, disappears, 1.0))
-    return result
+    everyone = np.arange(len(guesses))
+    wrong = scored - guesses[rows]
+    return guesses + np.stack([np.interp(everyone, rows, column) for column in wrong.T], axis=1)
+
+
+@dataclass(frozen=True)
+class Gaps:
+    """The gaps between encoded rows that have rows inside: what is seen there, what is expected.
+
+    Decoders see frames that are not encoded as the nearest one that is; what is expected of them is
+    the glance's guess, corrected.
+    """
+
+    rows: NDArray[np.int64]  # (m,) encoded
+    open: NDArray[np.int64]  # (gaps,) a gap begins at rows[open]
+    scored: NDArray[np.floating]  # (m, 17) log-odds of the encoded rows, as the model gives them
+    seen: NDArray[np.floating]  # (m, 17) of the encoded rows, as decoders see them now
+    expected: NDArray[np.floating]  # (n, 17) of all rows, as the model would give them
+    refined: NDArray[np.floating]  # (n, 17) of all rows, as decoders would see them
+    difference: NDArray[np.float64]  # (gaps,) of the embeddings of both ends
+    frames: NDArray[np.float64]  # (gaps,) of the recording
+
+    @cached_property
+    def _inside(self) -> NDArray[np.int64]:
+        """Every other piece of `reduceat` is the inside of a gap."""
+        return np.column_stack([self.rows[self.open] + 1, self.rows[self.open + 1]]).ravel()
+
+    @cached_property
+    def _whole(self) -> NDArray[np.int64]:
+        """Every other piece of `reduceat` is a gap with both ends, of values and one more."""
+        return np.column_stack([self.rows[self.open], self.rows[self.open + 1] + 1]).ravel()
+
+    def most_inside(self, values: NDArray[np.floating]) -> NDArray[np.floating]:
+        """(gaps,) the largest of `values` (n,) inside of each gap."""
+        return np.maximum.reduceat(values, self._inside)[::2]
+
+    def most(self, values: NDArray[np.floating]) -> NDArray[np.floating]:
+        """(gaps,) the largest of `values` (n,) inside of each gap and at its ends."""
+        return np.maximum.reduceat(np.append(values, -np.inf), self._whole)[::2]
+
+    def least(self, values: NDArray[np.floating]) -> NDArray[np.floating]:
+        """(gaps,) the smallest of `values` (n,) inside of each gap and at its ends."""
+        return -self.most(-values)
+
+    def of_label(self, column: int, level: float, floor: float) -> "LabelGaps":
+        """The gaps as they are for one label."""
+        ends, scored = self.seen[:, column], self.scored[:, column].astype(np.float64)
+        within = ends >= floor
+        run = np.cumsum(within & np.diff(within, prepend=np.bool_(False))) - 1
+        peak, best = np.full(run.max() + 2, -np.inf), np.full(run.max() + 2, -np.inf)
+        np.maximum.at(peak, run[within], ends[within])
+        np.maximum.at(best, run[within], scored[within])
+        shown = within & (peak[run] >= level)
+        top = np.where(shown, best[run], -np.inf)
+        first, second = self.open, self.open + 1
+        high, low = np.maximum(ends[first], ends[second]), np.minimum(ends[first], ends[second])
+        topped = np.maximum(top[first], top[second])
+        finite = np.where(np.isfinite(topped), topped, 0.0)
+        start, stop = scored[first] - finite, scored[second] - finite
+        between = (self.difference, self.frames)
+        refined = self.refined[:, column]
+        most, least = self.most(refined), self.least(refined)
+        single = self.most_inside(self.expected[:, column])
+        return LabelGaps(
+            shown[first].astype(np.int8) + shown[second],
+            gap_terms(high - level, low - level, *between, most - level),
+            gap_terms(high - floor, low - floor, *between, least - floor),
+            gap_terms(np.maximum(start, stop), np.minimum(start, stop), *between, single - finite),
+            finite,
+        )
+
+
+@dataclass(frozen=True)
+class LabelGaps:
+    """What ends of gaps show of a label, and the terms (gaps, 6) of what may be inside.
+
+    An end shows the label if it lies in a run of encoded rows above its floor, one of which reaches
+    its level.
+    """
+
+    shown: NDArray[np.int8]  # (gaps,) ends that show it: 0, 1 or 2
+    appears: NDArray[np.float64]  # that a row, ends included, reaches the level
+    disappears: NDArray[np.float64]  # that one is below the floor
+    tops: NDArray[np.float64]  # that the score of a row inside is above `best`
+    best: NDArray[np.float64]  # (gaps,) highest score in the runs that the ends lie in
+
+
+def _chance(
+    terms: NDArray[np.float64], coefficients: tuple[float, ...], own: float
+) -> NDArray[np.floating]:
+    """(gaps,) probabilities of one of the estimate's curves, for a label with a constant."""
+    return _sigmoid(terms @ np.array(coefficients) + own)
 
 
 def _sigmoid(x: NDArray[np.floating]) -> NDArray[np.floating]:
@@ -192,6 +291,9 @@ class CoarseOptions(Options):
     """Probability that something crosses its level in a gap, from which on the gap is looked into.
     0: every frame is encoded."""
 
+    edge: int = Field(default=2, ge=1, le=64)
+    """Rows of a gap at the edge of a finding or landmark that is not looked into any more."""
+
     border: int = Field(default=2, ge=1, le=64)
     """Rows of a gap between two regions that is not looked into any more."""
 
@@ -201,6 +303,14 @@ class CoarseOptions(Options):
 
     landmark_rows: int | None = Field(default=50, ge=0, le=1000)
     """Rows from a border of regions within which landmarks count, as for decoders; None: in all."""
+
+
+@dataclass(frozen=True)
+class GapRisks:
+    """How likely it is that a gap hides something, and where in it."""
+
+    risk: NDArray[np.float64]  # (gaps,)
+    next: NDArray[np.int64]  # (gaps,) the row to encode if the gap is looked into
 
 
 @dataclass(frozen=True)
@@ -230,75 +340,81 @@ class CoarsePolicy:
         ]
         return np.unique(np.concatenate(grid))
 
-    def refined(
+    def gaps(
         self,
         rows: NDArray[np.int64],
         scored: NDArray[np.floating],
-        source: NDArray[np.int64],
-        numbers: NDArray[np.int64],
-        step: int,
-    ) -> NDArray[np.floating]:
-        """(rows, 17) log-odds of the encoded `rows` as decoders see them; `scored`: those before.
-
-        Frames that are not encoded count as their `source`; unreadable ones, -1, do not count.
-        """
-        shown = np.flatnonzero(source >= 0)
-        filled = scored[np.searchsorted(rows, source[shown])]
-        where = numbers[shown].astype(np.float64) * (self.row_frames / step)
-        refined = self.estimate.refinement.refined(filled, where, self.row_frames)
-        return refined[np.searchsorted(shown, rows)]
-
-    def risks(
-        self,
-        rows: NDArray[np.int64],
-        log_odds: NDArray[np.floating],
         embeddings: NDArray[np.floating],
-    ) -> NDArray[np.float64]:
-        """(gaps,) probability that something is between two encoded rows that neither shows.
+        guesses: NDArray[np.floating],
+        where: NDArray[np.float64],
+    ) -> Gaps:
+        """What is known of the gaps between encoded `rows`.
 
-        `log_odds` (rows, 17) and `embeddings` (rows, 512) are those of the encoded `rows`.
+        `scored` (rows, 17) and `embeddings` (rows, 512) are theirs; `guesses` (n, 17) and `where`
+        (n,) they lie in time, in frames of the recording, are of all rows.
         """
-        if rows.size < 2:
-            return np.empty(0)
-        frames = np.diff(rows) * self.row_frames
-        p = crossing_probabilities(self.estimate, log_odds, differences(embeddings), frames)
-        borders = self._borders(rows, log_odds)
-        if self.options.landmark_rows is not None:
-            near = _near(rows, borders, self.options.landmark_rows)
-            for position, label in enumerate(self.estimate.labels):
-                if label in LANDMARKS:
-                    p[~near, position] = 0.0
-        risk = 1 - np.prod(1 - p, axis=1)
-        between = borders & (np.diff(rows) > self.options.border)
-        return np.where(between, 1.0, risk)
+        refine = self.estimate.refinement.refined
+        seen = refine(scored[nearest_positions(rows, where.size)], where, self.row_frames)[rows]
+        expected = expected_log_odds(guesses, rows, scored)
+        refined = refine(expected, where, self.row_frames)
+        gaps = np.flatnonzero(np.diff(rows) > 1)
+        frames = np.diff(rows)[gaps] * self.row_frames
+        difference = differences(embeddings)[gaps]
+        return Gaps(rows, gaps, scored, seen, expected, refined, difference, frames)
 
-    def _borders(
-        self, rows: NDArray[np.int64], log_odds: NDArray[np.floating]
-    ) -> NDArray[np.bool_]:
-        """(gaps,) whether the region changes between two encoded rows."""
-        scores = log_odds[:, : len(REGIONS)].astype(np.float32)
+    def risks(self, gaps: Gaps) -> GapRisks:
+        """How likely it is that something is in a gap that neither end shows."""
+        start, stop = gaps.rows[gaps.open], gaps.rows[gaps.open + 1]
+        length = stop - start
+        borders = self._borders(gaps)
+        near = None
+        if self.options.landmark_rows is not None:
+            near = _near(gaps.rows, borders, self.options.landmark_rows)[gaps.open]
+        hidden = np.ones(gaps.open.size)  # probability that nothing is
+        worst, target = np.zeros(gaps.open.size), (start + stop) // 2
+        for label, watched in self.estimate.labels.items():
+            column = COLUMN[label]
+            of_label = gaps.of_label(column, watched.level, watched.floor)
+            none, both = of_label.shown == 0, of_label.shown == 2
+            appears = np.where(
+                none, _chance(of_label.appears, self.estimate.appears, watched.appears), 0
+            )
+            vanishes = np.where(
+                both, _chance(of_label.disappears, self.estimate.disappears, watched.disappears), 0
+            )
+            tops = np.where(none, 0, _chance(of_label.tops, self.estimate.tops, watched.tops))
+            edge = np.where((of_label.shown == 1) & (length > self.options.edge), 1.0, 0.0)
+            values = gaps.expected[:, column]
+            for chance, inside in (
+                (edge, None),
+                (appears, values),
+                (vanishes, -values),
+                (tops, values),
+            ):
+                if label in LANDMARKS and near is not None:
+                    chance = np.where(near, chance, 0)
+                chance = watched.stake * chance
+                hidden *= 1 - chance
+                for gap in np.flatnonzero(
+                    chance > np.maximum(worst, self.options.limit / 10)
+                ).tolist():
+                    worst[gap] = chance[gap]
+                    if inside is None:
+                        target[gap] = (start[gap] + stop[gap]) // 2
+                    else:
+                        target[gap] = start[gap] + 1 + inside[start[gap] + 1 : stop[gap]].argmax()
+        between = borders[gaps.open] & (length > self.options.border)
+        target = np.where(between, (start + stop) // 2, target)
+        return GapRisks(np.where(between, 1.0, 1 - hidden), target)
+
+    def _borders(self, gaps: Gaps) -> NDArray[np.bool_]:
+        """(rows - 1,) whether the region changes between two encoded rows."""
+        scores = gaps.seen[:, : len(REGIONS)].astype(np.float32)
         if self.options.region_frames:
-            where = rows.astype(np.float64) * self.row_frames
+            where = gaps.rows.astype(np.float64) * self.row_frames
             scores = time_means(scores, where, [self.options.region_frames])[:, 0]
         regions = scores.argmax(axis=1)
         return regions[1:] != regions[:-1]
-
-    def next_rows(
-        self, rows: NDArray[np.int64], risks: NDArray[np.float64], open_rows: NDArray[np.bool_]
-    ) -> NDArray[np.int64]:
-        """Rows to encode next: the middle of every gap whose risk is at least the limit.
-
-        `open_rows` (chunk,) are those that have not been tried. Of these the one nearest to the
-        middle is taken, and the earlier of two.
-        """
-        chosen: list[int] = []
-        for index in np.flatnonzero(risks >= self.options.limit).tolist():
-            start, stop = int(rows[index]), int(rows[index + 1])
-            inside = start + 1 + np.flatnonzero(open_rows[start + 1 : stop])
-            if inside.size:
-                distance = np.abs(2 * inside - (start + stop))
-                chosen.append(int(inside[distance.argmin()]))
-        return np.array(chosen, np.int64)
 
 
 def _near(rows: NDArray[np.int64], borders: NDArray[np.bool_], reach: int) -> NDArray[np.bool_]:
@@ -320,17 +436,22 @@ def differences(embeddings: NDArray[np.floating]) -> NDArray[np.float64]:
 
 def nearest_rows(rows: NDArray[np.int64], count: int) -> NDArray[np.int64]:
     """(count,) for every row the nearest of `rows` (ascending); of two equally near the later."""
+    return rows[nearest_positions(rows, count)]
+
+
+def nearest_positions(rows: NDArray[np.int64], count: int) -> NDArray[np.int64]:
+    """(count,) positions in `rows` of `nearest_rows`."""
     everyone = np.arange(count)
     after = np.minimum(np.searchsorted(rows, everyone), rows.size - 1)
     before = np.maximum(after - 1, 0)
     closer = np.abs(rows[before] - everyone) < np.abs(rows[after] - everyone)
-    return np.where(closer, rows[before], rows[after])
+    return np.where(closer, before, after)
 
 
 # ---- one chunk
 
-Look = Callable[[NDArray[np.int64]], NDArray[np.bool_]]
-"""Encode these rows of the chunk; which of them could be read."""
+Look = Callable[[NDArray[np.int64]], None]
+"""Encode these rows of the chunk."""
 
 Judge = Callable[
     [NDArray[np.int64], NDArray[np.int64]], tuple[NDArray[np.floating], NDArray[np.floating]]
@@ -352,64 +473,41 @@ def looked_at(
     policy: CoarsePolicy,
     numbers: NDArray[np.int64],
     step: int,
+    guesses: NDArray[np.floating],
     look: Look,
     judge: Judge,
-    readable: NDArray[np.bool_] | None = None,
 ) -> LookedAt:
     """Look at a chunk of frames with these `numbers`, coarse first, until nothing is expected.
 
-    `readable` (chunk,) says which frames can be read, where that is known before they are asked
-    for: those of a video, which are all decoded.
+    `guesses` (chunk, 17) are those of the glance; NaN where a frame cannot be read.
     """
-    count = numbers.size
-    usable = np.ones(count, np.bool_) if readable is None else readable.copy()
-    untried = usable.copy()
-    encoded = np.zeros(count, np.bool_)
-    risks = np.empty(0)
-    rows = np.empty(0, np.int64)
-    asked = policy.first_rows(numbers, step)
-    asked = asked[untried[asked]]
+    usable = np.flatnonzero(~np.isnan(guesses[:, 0]))
+    if not usable.size:
+        return LookedAt(usable, np.full(numbers.size, -1, np.int64), 0.0)
+    where = numbers[usable].astype(np.float64) * (policy.row_frames / step)
+    encoded = np.zeros(usable.size, np.bool_)
+    asked = _positions(policy.first_rows(numbers, step), usable)
     while True:
-        while asked.size:
-            untried[asked] = False
-            could = look(asked)
-            encoded[asked[could]] = True
-            failed = asked[~could]
-            usable[failed] = False
-            # In the place of an unreadable frame of the grid, its neighbours.
-            beside = np.unique(np.concatenate([failed - 1, failed + 1]))
-            beside = beside[(beside >= 0) & (beside < count)]
-            asked = beside[untried[beside]]
+        look(usable[asked])
+        encoded[asked] = True
         rows = np.flatnonzero(encoded)
-        if not rows.size:
-            rest = np.flatnonzero(untried)
-            if not rest.size:
-                break
-            asked = rest[:1]
-            continue
-        source = _sources(rows, usable)
-        scored, embeddings = judge(rows, source)
-        refined = policy.refined(rows, scored, source, numbers, step)
-        risks = policy.risks(rows, refined, embeddings)
-        # Before the first encoded row and after the last one there is no second neighbour.
-        outside = np.flatnonzero(untried)
-        outside = outside[(outside < rows[0]) | (outside > rows[-1])]
-        asked = np.union1d(policy.next_rows(rows, risks, untried), outside)
+        source = np.full(numbers.size, -1, np.int64)
+        source[usable] = usable[nearest_rows(rows, usable.size)]
+        scored, embeddings = judge(usable[rows], source)
+        gaps = policy.gaps(rows, scored, embeddings, guesses[usable], where)
+        if not gaps.open.size:
+            return LookedAt(usable[rows], source, 0.0)
+        risks = policy.risks(gaps)
+        asked = np.unique(risks.next[risks.risk >= policy.options.limit])
         if not asked.size:
-            break
-    source = _sources(rows, usable)
-    closed = np.array(
-        [untried[start + 1 : stop].any() for start, stop in pairwise(rows.tolist())],
-        np.bool_,
-    )
-    return LookedAt(rows, source, float(risks[closed].sum()) if rows.size > 1 else 0.0)
+            return LookedAt(usable[rows], source, float(risks.risk.sum()))
 
 
-def _sources(rows: NDArray[np.int64], usable: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """(chunk,) the nearest encoded row; -1 where a frame cannot be read."""
-    if not rows.size:
-        return np.full(usable.size, -1, np.int64)
-    return np.where(usable, nearest_rows(rows, usable.size), -1)
+def _positions(grid: NDArray[np.int64], usable: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Positions in `usable` of the rows of the grid, or of the nearest rows on both sides."""
+    after = np.minimum(np.searchsorted(usable, grid), usable.size - 1)
+    before = np.maximum(np.searchsorted(usable, grid, side="right") - 1, 0)
+    return np.unique(np.concatenate([before, after]))
 
 
 def is_dense(estimate: CoarseEstimate, row_frames: float) -> bool:

@@ -7,7 +7,6 @@ between two encoded ones the nearest's (`coarse_to_fine`).
 import hashlib
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,13 +18,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from enteron.errors import EnteronError, ModelError, StudyError, quantity
-from enteron.inference.coarse_chunks import (
-    ChunkPictures,
-    CoarseReading,
-    DecodedPictures,
-    PicturesOnDemand,
-    encode_coarse,
-)
+from enteron.inference.coarse_chunks import CoarseReading, encode_coarse
 from enteron.inference.encoder import Encoder, Features, ImageBatch
 from enteron.inference.pictures import PreparedFrame, prepared_frames, study_fields
 from enteron.inference.store import (
@@ -302,7 +295,6 @@ class StudyEmbedding:
             times,
             self.require_unchanged,
             self._coarse,
-            self._per_row,
         )
 
     def _taken_over(
@@ -455,32 +447,6 @@ class StudyEmbedding:
         )
 
 
-@dataclass(frozen=True)
-class _TimedPictures:
-    """Pictures of a chunk; the encoder waits while they are decoded."""
-
-    pictures: ChunkPictures
-    times: EmbedTimes
-
-    @property
-    def readable(self) -> NDArray[np.bool_] | None:
-        return self.pictures.readable
-
-    def prepare(self, rows: Sequence[int]) -> list[PreparedFrame]:
-        before = time.perf_counter()
-        with timed("wait"):
-            frames = self.pictures.prepare(rows)
-        self.times.waiting += time.perf_counter() - before
-        return frames
-
-    def digests(self) -> list[bytes]:
-        before = time.perf_counter()
-        with timed("wait"):
-            digests = self.pictures.digests()
-        self.times.waiting += time.perf_counter() - before
-        return digests
-
-
 @dataclass
 class _EmbeddingRun:
     """Encodes a study chunk by chunk. No chunk depends on another, so any of them can resume."""
@@ -495,13 +461,9 @@ class _EmbeddingRun:
     times: EmbedTimes
     require_unchanged: Callable[[slice], None]
     coarse: CoarseReading | None = None
-    per_row: bool = False  # whether every frame is a file of its own
 
     def chunks(self, start: int, stop: int) -> Iterator[EmbeddedChunk]:
         """The chunks from row `start` to row `stop`."""
-        if self.coarse is not None and self.study.random_access and self.per_row:
-            yield from self._chunks_on_demand(self.coarse, start, stop)
-            return
         size = self.options.chunk
         prepared = prepared_frames(
             self.study,
@@ -523,53 +485,26 @@ class _EmbeddingRun:
                 if self.coarse is None:
                     embedded = self._embed_chunk(first, frames)
                 else:
-                    pictures = DecodedPictures(frames)
-                    embedded = self._embed_coarse(self.coarse, first, len(frames), pictures)
+                    embedded = self._embed_coarse(self.coarse, first, frames)
                 self.times.encoding += time.perf_counter() - before
-                yield embedded
-
-    def _chunks_on_demand(
-        self, coarse: CoarseReading, start: int, stop: int
-    ) -> Iterator[EmbeddedChunk]:
-        """Chunks of a folder of frames, of which only those are decoded that are encoded."""
-        size = self.options.chunk
-        with ThreadPoolExecutor(self.options.workers, "enteron-pictures") as pool:
-            for first in range(start, stop, size):
-                count = min(size, stop - first)
-                self.require_unchanged(slice(first, first + count))
-                preprocessing = self.encoder.preprocessing
-                pictures = PicturesOnDemand(
-                    self.study, first, count, preprocessing, self.fields, pool
-                )
-                before, waited = time.perf_counter(), self.times.waiting
-                embedded = self._embed_coarse(coarse, first, count, pictures)
-                self.times.encoding += time.perf_counter() - before
-                self.times.encoding -= self.times.waiting - waited
                 yield embedded
 
     def _embed_coarse(
-        self, coarse: CoarseReading, first: int, count: int, pictures: ChunkPictures
+        self, coarse: CoarseReading, first: int, frames: list[PreparedFrame]
     ) -> EmbeddedChunk:
-        """The chunk of `count` rows from row `first` on, coarse to fine."""
-        numbers = self.study.numbers[first : first + count]
-        timed = _TimedPictures(pictures, self.times)
-        chunk = encode_coarse(coarse, numbers, self.study.axis.step, timed, self._encode_views)
+        """The chunk that starts at row `first`, coarse to fine."""
+        chunk = encode_coarse(coarse, frames, self.study.axis.step, self._encode_views)
         looked, features = chunk.looked, chunk.features
         if not looked.rows.size:
-            shape = (count, len(self.views), self.encoder.width)
+            shape = (len(frames), len(self.views), self.encoder.width)
             features = np.full(shape, np.nan, np.float32)
         source = np.where(looked.source >= 0, looked.source + first, UNREADABLE)
         with np.errstate(over="ignore"):  # `_require_finite` looks for infinities
             stored = features.astype(self.options.precision)
         self._require_finite(features, stored, first, source != UNREADABLE)
-        self.times.rows += count
+        self.times.rows += len(frames)
         self.times.encoded += looked.rows.size * len(self.views)
-        if self.video is not None:
-            digest = self.video.so_far
-            digests = [] if digest is None else [digest]
-        else:
-            digests = timed.digests() if self.tokens else []
-        tokens = self.tokens if self.video is not None else self.tokens[first : first + count]
+        digests, tokens = self._files(first, frames)
         missed = round(looked.missed, 6)
         return stored, make_chunk(
             stored, source.tolist(), chunk.problems, (), digests, tokens, missed

@@ -57,18 +57,27 @@ def score_study(
         raise ModelError(f"study {embeddings.record.study} has no readable frame", "copy it again")
     indices = _view_indices(embeddings, views)
     windows = _windows(head, rows.size, step)
-    probabilities = np.empty((rows.size, len(LABELS)), np.float32)
-    for start in range(0, rows.size, _BLOCK):
+    encoded = embeddings.source[rows] == rows
+    scored = np.arange(rows.size)
+    if embeddings.key.coarse is not None:
+        scored = np.flatnonzero(encoded)
+        windows = _of_encoded(windows[scored], scored, encoded)
+    probabilities = np.empty((scored.size, len(LABELS)), np.float32)
+    for start in range(0, scored.size, _BLOCK):
         block = windows[start : start + _BLOCK]
         stop = start + len(block)
-        first = int(block.min())  # a window looks back, never ahead
-        features = np.asarray(embeddings.features[rows[first:stop]])
+        first, last = int(block.min()), int(block.max())
+        features = np.asarray(embeddings.features[rows[first : last + 1]])
         probabilities[start:stop] = _probabilities(head, features, indices, block - first)
         if advance is not None:
             advance(len(block))
+    if scored.size < rows.size:
+        source = np.searchsorted(rows, embeddings.source[rows])
+        probabilities = probabilities[np.searchsorted(scored, source)]
+        if advance is not None:
+            advance(rows.size - scored.size)
     axis = FrameAxis(embeddings.frames[rows])
     readable_times = None if times is None else times[rows]
-    encoded = embeddings.source[rows] == rows
     return Scores(
         embeddings.record.study,
         axis,
@@ -79,23 +88,35 @@ def score_study(
     )
 
 
-def borrowed_probabilities(
+def encoded_probabilities(
     head: Head,
     features: NDArray[np.floating],
     source: NDArray[np.int64],
     *,
     step: int | None = None,
 ) -> NDArray[np.float32]:
-    """Probabilities (n, 17) of those rows of a piece of a study that have features of their own.
+    """Probabilities (n, 17) of the encoded rows of a piece of a study, as `score_study` gives them.
 
-    `features` (n, views, width) are of the rows that are their own `source` (rows,); the others
-    take those of their source, and -1 marks rows that cannot be read.
+    `features` (n, views, width) are of the rows that are their own `source` (rows,); -1 marks rows
+    that cannot be read.
     """
     readable = np.flatnonzero(source >= 0)
-    own = np.flatnonzero(source == np.arange(source.size))
-    windows = readable[_windows(head, readable.size, step)[np.searchsorted(readable, own)]]
-    positions = np.searchsorted(own, source[windows])
+    encoded = source[readable] == readable
+    scored = np.flatnonzero(encoded)
+    windows = _of_encoded(_windows(head, readable.size, step)[scored], scored, encoded)
+    positions = np.searchsorted(scored, windows)
     return _probabilities(head, features, range(features.shape[1]), positions)
+
+
+def _of_encoded(
+    windows: NDArray[np.int64], rows: NDArray[np.int64], encoded: NDArray[np.bool_]
+) -> NDArray[np.int64]:
+    """Windows (n, frames) of `rows` (n,) in which the row itself replaces what is not encoded.
+
+    A borrowed neighbour may lie on the other side of what it should have shown, and a frame that is
+    compared with such a one looks like a change.
+    """
+    return np.where(encoded[windows], windows, rows[:, None])
 
 
 @dataclass(frozen=True)
