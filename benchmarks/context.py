@@ -197,9 +197,10 @@ Metric = Callable[[NDArray[np.float64]], float]
 """A figure of the test studies, each counted as often as the argument (studies,) says."""
 
 
-def frame_metric(scores: Sequence[UnseenScores], name: str) -> Metric:
-    """Mean over seeds of a metric of frames."""
-    return lambda drawn: float(np.mean([s.weighted(drawn)[name] for s in scores]))
+def frame_figures(task: tuple[UnseenScores, list[NDArray[np.float64]]]) -> list[dict[str, float]]:
+    """The metrics of frames of one network, for every way to count the test studies."""
+    scores, draws = task
+    return [scores.weighted(drawn) for drawn in draws]
 
 
 def event_metric(evaluations: Sequence[Evaluation]) -> Metric:
@@ -236,17 +237,27 @@ def show(results: Sequence[Result]) -> None:
     print("| | one frame | with context | three frames | with context | difference, one frame |")
     print("|---|---|---|---|---|---|")
     cases = [(frames, use) for frames in (1, 3) for use in (False, True)]
-    scores = {case: [unseen(r, case[1]) for r in of_frames[case[0]]] for case in cases}
-    rows: dict[str, dict[tuple[int, bool], Metric]] = {
-        "findings AP": {case: frame_metric(scores[case], "findings") for case in cases},
-        "region accuracy": {case: frame_metric(scores[case], "regions") for case in cases},
+    tasks = [(unseen(r, use), draws) for frames, use in cases for r in of_frames[frames]]
+    with ProcessPoolExecutor(cores(), mp_context=SPAWN) as pool:
+        figures = np.array(
+            [
+                [[figure["findings"], figure["regions"]] for figure in of_network]
+                for of_network in pool.map(frame_figures, tasks)
+            ]
+        )
+    # (cases, draws, 2): means over seeds
+    figures = figures.reshape(len(cases), -1, len(draws), 2).mean(axis=1)
+    events = {
+        case: event_metric([r.evaluations[case[1]] for r in of_frames[case[0]]]) for case in cases
+    }
+    rows = {
+        "findings AP": dict(zip(cases, figures[:, :, 0], strict=True)),
+        "region accuracy": dict(zip(cases, figures[:, :, 1], strict=True)),
         f"present labels, merged, `{PRESET}`": {
-            case: event_metric([r.evaluations[case[1]] for r in of_frames[case[0]]])
-            for case in cases
+            case: np.array([metric(d) for d in draws]) for case, metric in events.items()
         },
     }
-    for title, metrics in rows.items():
-        values = {case: np.array([metric(d) for d in draws]) for case, metric in metrics.items()}
+    for title, values in rows.items():
         best = max((1, 3), key=lambda frames: values[frames, False][0])
         gain = values[1, True] - values[best, False]
         low, high = np.quantile(gain[1:], (0.025, 0.975))

@@ -78,8 +78,8 @@ def read(
         bool,
         typer.Option(
             "--coarse",
-            help="Encode every sixteenth frame, glance at all others in small, and encode those that "
-            "may matter: less than half of the work, and something may be missed.",
+            help="Encode every sixteenth frame, glance at all others in small, and encode those "
+            "that may matter: less than half of the work, and something may be missed.",
         ),
     ] = False,
     minutes: Annotated[
