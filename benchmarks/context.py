@@ -53,7 +53,7 @@ from enteron.types import Annotation, Unit
 FOLDER = Path(tempfile.gettempdir()) / "enteron-context"
 FIT = "full-length"
 LEAST_POSITIVES = 20
-RESAMPLES = 500
+RESAMPLES = 300
 PRESET = "transit"
 FRAME = Unit.FRAME
 
