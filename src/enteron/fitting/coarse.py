@@ -98,18 +98,11 @@ class FullReading:
 
 
 def full_reading(
-    head: Head,
-    embeddings: Embeddings,
-    row_frames: float,
-    views: ViewSet,
-    guesses: NDArray[np.float32] | None = None,
+    head: Head, embeddings: Embeddings, row_frames: float, views: ViewSet
 ) -> FullReading:
-    """Score the stored embeddings of a full reading; `guesses` may follow (`with_guesses`)."""
-    scores = score_study(head, embeddings, views=views)
-    log_odds = logit(scores.values)
-    return FullReading(
-        embeddings, log_odds, row_frames, np.zeros_like(log_odds) if guesses is None else guesses
-    )
+    """Score the stored embeddings of a full reading; no guesses yet, which count as 0."""
+    log_odds = logit(score_study(head, embeddings, views=views).values)
+    return FullReading(embeddings, log_odds, row_frames, np.zeros_like(log_odds))
 
 
 def fit_readings(

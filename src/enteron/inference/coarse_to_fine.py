@@ -370,7 +370,8 @@ class CoarsePolicy:
         near = None
         if self.options.landmark_rows is not None:
             near = _near(gaps.rows, borders, self.options.landmark_rows)[gaps.open]
-        hidden = np.ones(gaps.open.size)  # probability that nothing is
+        nothing = np.ones(gaps.open.size)  # probability that the gap hides nothing
+        # The largest single chance decides where to look: at the frame behind it, or halfway.
         worst, target = np.zeros(gaps.open.size), (start + stop) // 2
         for label, watched in self.estimate.labels.items():
             column = COLUMN[label]
@@ -394,10 +395,10 @@ class CoarsePolicy:
                 if label in LANDMARKS and near is not None:
                     chance = np.where(near, chance, 0)
                 chance = watched.stake * chance
-                hidden *= 1 - chance
-                for gap in np.flatnonzero(
-                    chance > np.maximum(worst, self.options.limit / 10)
-                ).tolist():
+                nothing *= 1 - chance
+                # Far below the limit it does not matter where: most gaps are skipped here.
+                notable = np.maximum(worst, self.options.limit / 10)
+                for gap in np.flatnonzero(chance > notable).tolist():
                     worst[gap] = chance[gap]
                     if inside is None:
                         target[gap] = (start[gap] + stop[gap]) // 2
@@ -405,7 +406,7 @@ class CoarsePolicy:
                         target[gap] = start[gap] + 1 + inside[start[gap] + 1 : stop[gap]].argmax()
         between = borders[gaps.open] & (length > self.options.border)
         target = np.where(between, (start + stop) // 2, target)
-        return GapRisks(np.where(between, 1.0, 1 - hidden), target)
+        return GapRisks(np.where(between, 1.0, 1 - nothing), target)
 
     def _borders(self, gaps: Gaps) -> NDArray[np.bool_]:
         """(rows - 1,) whether the region changes between two encoded rows."""
