@@ -1,7 +1,7 @@
 """Coarse to fine: which frames of a chunk to encode, so that most others need not be.
 
 Every `stride`-th frame is encoded first. All others are looked at by a network that costs a
-hundredth of the encoder and guesses what the model would say of them (`enteron.inference.glance`).
+fiftieth of the encoder and guesses what the model would say of them (`enteron.inference.glance`).
 Its guesses are wrong by what they are wrong by at the encoded frames around: corrected by that,
 they are what is expected of every frame. Then, again and again, a frame is encoded in every gap
 between two encoded neighbours in which something is likely to be that neither of them shows: a

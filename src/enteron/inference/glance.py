@@ -2,7 +2,7 @@
 
 Coarse to fine (`coarse_to_fine`) has to decide which frames to encode, and the frames that were
 encoded say little about what lies between two of them while the capsule moves. So all frames are
-looked at, at 56 x 56 pixels, by a network that costs a hundredth of the encoder: three
+looked at, at 56 x 56 pixels, by a network that costs a fiftieth of the encoder: three
 convolutions, the mean and the maximum of what they give over the picture, and a log-odds for each
 label. It imitates the model and knows nothing of lesions by itself (`enteron.fitting.glance`); its
 guesses are corrected by the frames around that were encoded, and never become scores.
