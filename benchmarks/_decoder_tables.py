@@ -1,19 +1,26 @@
-"""Tables of the benchmark `decoders`: scores, region onsets, findings, paired differences."""
+"""Tables of the benchmark `decoders`: scores, onsets, findings, lesions, paired differences."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 from rich.table import Table
 
 from enteron.cli.console import console, number, table
 from enteron.decoding import DecodedEvent, DecodeOptions
+from enteron.fitting.frames import LabelledStudy
+from enteron.folders.shown import representative_frames
 from enteron.labels import FINDINGS, LABELS, REGIONS
 from enteron.metrics.evaluation import Evaluation, StudyBootstrap
 from enteron.metrics.honest import IS_FINDING, Detection, detect_by_overlap
+from enteron.metrics.lesion_evaluation import LesionEvaluation, ShownStudy, evaluate_lesions
+from enteron.metrics.lesions import Recording
 from enteron.metrics.official import flatten, merge_touching
-from enteron.types import Annotation, Segment
+from enteron.types import Annotation, Segment, Unit
 
+FALSE_PICTURES = (1.0, 4.0, 8.0, 16.0)
+RESAMPLES = 300
 MATCHED = (8.0, 40.0)  # false alarms per study at which recall is compared, beside the paper's own
 
 Truth = Annotation
@@ -29,6 +36,7 @@ class Row:
     oracle: bool = False  # decodes the truth: the same at every seed
     evaluations: list[Evaluation] = field(default_factory=list)
     events: list[list[list[DecodedEvent]]] = field(default_factory=list)  # by seed and study
+    lesions: list[LesionEvaluation] = field(default_factory=list)  # by seed, where they are judged
 
 
 def show(rows: list[Row], truths: list[Truth]) -> None:
@@ -38,6 +46,7 @@ def show(rows: list[Row], truths: list[Truth]) -> None:
     out.print(scores_table(rows))
     out.print(borders_table(rows))
     out.print(findings_table(rows, truths, by_name["paper"]))
+    out.print(lesions_table(by_name))
     out.print(differences_table(by_name))
 
 
@@ -106,6 +115,112 @@ def findings_table(rows: list[Row], truths: list[Truth], paper: Row) -> Table:
             ),
         )
     return result
+
+
+def lesions_table(rows: dict[str, Row]) -> Table:
+    result = table(
+        "Lesions: found if the picture of an event of their finding lies in them",
+        "decoder", "recall", "false pictures / study",
+        *(f"recall at {rate:g} / study" for rate in FALSE_PICTURES),
+        "false pictures at the recall of both, beside the same without context", "ratio",
+    )  # fmt: skip
+    for name, row in rows.items():
+        if not row.lesions:
+            continue
+        overall = [evaluation.shown.overall for evaluation in row.lesions]
+        curves = [evaluation.curve for evaluation in row.lesions]
+        cells = [
+            np.mean([0.0 if curve is None else curve.recall_at(rate) for curve in curves])
+            for rate in FALSE_PICTURES
+        ]
+        plain = rows.get(name.split(",")[0])
+        compared = ["", ""]
+        if plain is not None and plain is not row:
+            compared = compared_false(row.lesions, plain.lesions)
+        result.add_row(
+            name,
+            f"{np.mean([figures.recall.value or 0.0 for figures in overall]):.3f}",
+            f"{np.mean([figures.false_per_study.value or 0.0 for figures in overall]):.1f}",
+            *(f"{cell:.3f}" for cell in cells),
+            *compared,
+        )
+    return result
+
+
+def compared_false(
+    with_context: Sequence[LesionEvaluation], without: Sequence[LesionEvaluation]
+) -> list[str]:
+    """False pictures a study where both have found as many lesions, and their ratio."""
+    count = len(without[0].detection.lesions.studies)
+    rng = np.random.default_rng(0)
+    draws = [
+        np.ones(count),
+        *(
+            np.bincount(rng.integers(count, size=count), minlength=count).astype(float)
+            for _ in range(RESAMPLES)
+        ),
+    ]
+    pairs = list(zip(with_context, without, strict=True))
+    recalls = [
+        min(evaluation.shown.overall.recall.value or 0.0 for evaluation in pair) for pair in pairs
+    ]
+    # (draws, 2): with context and without, means over seeds
+    false = np.array(
+        [
+            np.mean(
+                [
+                    [false_at_recall(evaluation, recall, drawn) for evaluation in pair]
+                    for pair, recall in zip(pairs, recalls, strict=True)
+                ],
+                axis=0,
+            )
+            for drawn in draws
+        ]
+    )
+    with np.errstate(invalid="ignore"):  # a resample in which neither reaches the recall
+        ratio = false[:, 0] / np.maximum(false[:, 1], 1e-9)
+    low, high = np.nanquantile(ratio[1:], (0.025, 0.975), method="nearest")
+    return [
+        f"{false[0, 0]:.2f} beside {false[0, 1]:.2f} (recall {np.mean(recalls):.3f})",
+        f"{ratio[0]:.2f} [{low:.2f}, {high:.2f}]",
+    ]
+
+
+def false_at_recall(
+    evaluation: LesionEvaluation, recall: float, drawn: NDArray[np.float64]
+) -> float:
+    """False events a study at the highest threshold that reaches the recall.
+
+    `drawn`: how often each study is counted. Infinite where the recall is never reached.
+    """
+    detection = evaluation.detection
+    lesion_weights = drawn[detection.lesions.study]
+    order = np.argsort(-detection.detected_at)
+    reached = np.cumsum(lesion_weights[order]) / max(lesion_weights.sum(), 1e-12)
+    found = np.isfinite(detection.detected_at[order]) & (reached >= recall - 1e-12)
+    if not found.any():
+        return float("inf")
+    threshold = detection.detected_at[order][found.argmax()]
+    false = (detection.events.confidence >= threshold) & ~detection.is_true
+    return float(drawn[detection.events.study[false]].sum() / drawn.sum())
+
+
+def judged(
+    truths: Sequence[Annotation],
+    studies: Sequence[LabelledStudy],
+    events: Sequence[list[DecodedEvent]],
+) -> LesionEvaluation:
+    """Lesions and pictures of decoded studies."""
+    shown = [
+        ShownStudy(
+            Annotation.from_events(truth.study, Unit.FRAME, found),
+            tuple(found),
+            representative_frames(found, study.scores),
+            Recording.from_scores(study.scores),
+        )
+        for truth, study, found in zip(truths, studies, events, strict=True)
+    ]
+    return evaluate_lesions(truths, shown, StudyBootstrap(len(truths)))
 
 
 def alarms_of(evaluation: Evaluation) -> float:
@@ -186,6 +301,8 @@ def differences_table(rows: dict[str, Row]) -> Table:
         ("transit, context", "transit"),
         ("challenge, context", "challenge"),
         ("clinical, context", "clinical"),
+        ("transit, frames refined", "transit"),
+        ("clinical, frames refined", "clinical"),
     ):
         pairs = list(zip(rows[better].evaluations, rows[other].evaluations, strict=True))
         result.add_row(

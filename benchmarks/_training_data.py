@@ -113,15 +113,10 @@ class _RankedScores:
         }
 
 
-def make_data(
-    folder: Path, studies: int, tests: int, frames: int, test_frames: int | None = None
-) -> None:
-    """Draw the training studies (PillCam, Olympus) and test studies (NaviCam) that are missing.
-
-    With `test_frames` the tests have that many frames each, and are videos.
-    """
+def make_data(folder: Path, studies: int, tests: int, frames: int) -> None:
+    """Draw the training studies (PillCam, Olympus) and test studies (NaviCam) that are missing."""
     draw_studies(folder / TRAIN, studies, frames, 1, TRAIN)
-    draw_studies(folder / TEST, tests, test_frames or frames, 2, TEST, video=bool(test_frames))
+    draw_studies(folder / TEST, tests, frames, 2, TEST)
 
 
 def draw_studies(

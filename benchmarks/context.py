@@ -3,9 +3,9 @@
 PillCam and Olympus studies train `lite` with one frame and with three; its validation studies fit
 the calibration, with context and without, or with --fits as many studies of their own, of
 --fit-frames each; NaviCam studies test, of --test-frames each. Frames: AP of findings with at least
-20 positive frames, and region accuracy, of scores before any decoding. Events: decoded by
-`transit`. Differences are paired, with 95 % intervals over test studies. Missing data are made
-under --folder.
+20 positive frames, and region accuracy, of refined scores before any decoding. Events: decoded by
+`transit`, findings judged by what surrounds them. Differences are paired, with 95 % intervals over
+test studies. Missing data are made under --folder.
 """
 
 import argparse
@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks._decoder_tables import compared_false, judged
 from benchmarks._training_data import (
     SPAWN,
     TEST,
@@ -25,14 +26,12 @@ from benchmarks._training_data import (
     UnseenScores,
     cores,
     draw_studies,
-    make_data,
     make_features,
     open_features,
     train_on_features,
     training_split,
 )
-from benchmarks.froc import judged
-from enteron.context import GROUPS, Context
+from enteron.context import GROUPS, Context, EventContext
 from enteron.datasets.galar import Entry, find_studies
 from enteron.datasets.label_table import truth_events
 from enteron.datasets.submission import read_submission
@@ -70,6 +69,7 @@ class Result:
     gains: dict[str, tuple[float, float]]  # on the validation studies, cross-validated
     evaluations: dict[bool, Evaluation]
     lesions: dict[bool, LesionEvaluation]
+    event_context: EventContext | None
 
 
 def main() -> None:
@@ -80,10 +80,13 @@ def main() -> None:
     arguments.add_argument("--frames", type=int, default=2000)
     arguments.add_argument("--seeds", type=int, default=3)
     arguments.add_argument("--test-frames", type=int, help="as many as --frames, if not given")
+    arguments.add_argument("--test-seed", type=int, default=2, help="of the test studies")
     arguments.add_argument("--fits", type=int, default=0, help="studies that fit the calibration")
     arguments.add_argument("--fit-frames", type=int, default=20_000)
     options = arguments.parse_args()
-    make_data(options.folder, options.studies, options.tests, options.frames, options.test_frames)
+    draw_studies(options.folder / TRAIN, options.studies, options.frames, 1, TRAIN)
+    frames = options.test_frames or options.frames
+    draw_studies(options.folder / TEST, options.tests, frames, options.test_seed, TEST, video=True)
     if options.fits:
         draw_studies(options.folder / FIT, options.fits, options.fit_frames, 13, TRAIN, video=True)
     for name in (TRAIN, TEST, *([FIT] if options.fits else [])):
@@ -122,8 +125,10 @@ def run(task: tuple[Path, int, int, str]) -> Result:
     priors = load_priors()
     evaluations: dict[bool, Evaluation] = {}
     lesions: dict[bool, LesionEvaluation] = {}
+    event_context: EventContext | None = None
     for use in (False, True):
-        fitted = fit_decoder(validation, priors, FitOptions(context=use))
+        fitted = fit_decoder(validation, priors, FitOptions(context="events" if use else "none"))
+        event_context = fitted.event_context
         events = [decode(study.scores, PRESETS[PRESET], priors, fitted) for study in studies]
         predictions = [
             to_annotation(study.scores.study, FRAME, found, PRESETS[PRESET])
@@ -131,11 +136,13 @@ def run(task: tuple[Path, int, int, str]) -> Result:
         ]
         evaluations[use] = evaluate(truths, predictions)
         lesions[use] = judged(truths, studies, events)
-    # Frames are refined for all labels, to see what there is to gain; decoding refines findings.
+    # Frames are refined for all labels, to see what there is to gain; decoding judges events.
     everything = choose_context(validation, ContextFit(groups=tuple(GROUPS)))
     gains = {g: (gain.without, gain.with_context) for g, gain in everything.gains.items()}
     context = everything.context
-    return Result(frames, seed, studies, truths, context, gains, evaluations, lesions)
+    return Result(
+        frames, seed, studies, truths, context, gains, evaluations, lesions, event_context
+    )
 
 
 def scored(
@@ -172,25 +179,6 @@ def frequent(truth: NDArray[np.bool_], result: Result) -> NDArray[np.bool_]:
     kept = truth.copy()
     kept[:, rare] = False
     return kept
-
-
-def false_at_recall(
-    evaluation: LesionEvaluation, recall: float, drawn: NDArray[np.float64]
-) -> float:
-    """False events a study at the highest threshold that reaches the recall.
-
-    `drawn`: how often each study is counted. Infinite where the recall is never reached.
-    """
-    detection = evaluation.detection
-    lesion_weights = drawn[detection.lesions.study]
-    order = np.argsort(-detection.detected_at)
-    reached = np.cumsum(lesion_weights[order]) / max(lesion_weights.sum(), 1e-12)
-    found = np.isfinite(detection.detected_at[order]) & (reached >= recall)
-    if not found.any():
-        return float("inf")
-    threshold = detection.detected_at[order][found.argmax()]
-    false = (detection.events.confidence >= threshold) & ~detection.is_true
-    return float(drawn[detection.events.study[false]].sum() / drawn.sum())
 
 
 Metric = Callable[[NDArray[np.float64]], float]
@@ -263,29 +251,30 @@ def show(results: Sequence[Result]) -> None:
         low, high = np.quantile(gain[1:], (0.025, 0.975))
         cells = [f"{values[case][0]:.3f}" for case in cases]
         print(f"| {title} | {' | '.join(cells)} | {gain[0]:+.3f} [{low:+.3f}, {high:+.3f}] |")
+    print("\nfalse pictures of findings a study, at the lesion recall that both reach\n")
+    print("| network | with context, without | ratio |")
+    print("|---|---|---|")
+    for frames, name in ((1, "one frame"), (3, "three frames")):
+        both = [[r.lesions[use] for r in of_frames[frames]] for use in (True, False)]
+        print(f"| {name} | {' | '.join(compared_false(*both))} |")
     print()
     for r in results:
-        show_events(r, draws)
+        show_network(r)
 
 
-def show_events(result: Result, draws: Sequence[NDArray[np.float64]]) -> None:
+def show_network(result: Result) -> None:
     """What context changes in the events of one network."""
-    plain, refined = (result.lesions[use] for use in (False, True))
-    official = [result.evaluations[use].map[0.5] for use in (False, True)]
-    onsets = [result.evaluations[use].region_onsets.median for use in (False, True)]
-    recalls = [e.shown.overall.recall.value or 0.0 for e in (plain, refined)]
-    recall = min(recalls)
-    false = [[false_at_recall(e, recall, d) for d in draws] for e in (plain, refined)]
-    with np.errstate(invalid="ignore"):  # a resample in which neither reaches the recall
-        ratio = np.array(false[1]) / np.maximum(false[0], 1e-9)
-    low, high = np.nanquantile(ratio[1:], (0.025, 0.975), method="nearest")
+    both = (False, True)
+    recalls = [result.lesions[use].shown.overall.recall.value or 0.0 for use in both]
+    false = [result.lesions[use].shown.overall.false_per_study.value or 0.0 for use in both]
+    official = [result.evaluations[use].map[0.5] for use in both]
+    onsets = [result.evaluations[use].region_onsets.median for use in both]
     print(
         f"{result.frames} frame(s), seed {result.seed}: left-out validation studies {result.gains}"
-        f"\n  lesion recall of all events {recalls[0]:.3f}, {recalls[1]:.3f}; false events a study "
-        f"at recall {recall:.3f}: {false[0][0]:.1f}, {false[1][0]:.1f}, ratio {ratio[0]:.2f} "
-        f"[{low:.2f}, {high:.2f}]"
-        f"\n  official mAP {official[0]:.3f}, {official[1]:.3f}; region onsets, median error in "
-        f"frames {onsets[0]}, {onsets[1]}\n  {result.context}"
+        f"\n  lesion recall {recalls[0]:.3f}, {recalls[1]:.3f} at {false[0]:.1f}, {false[1]:.1f} "
+        f"false pictures a study; official mAP {official[0]:.3f}, {official[1]:.3f}; "
+        f"region onsets, median error in frames {onsets[0]}, {onsets[1]}\n  {result.context}"
+        f"\n  {result.event_context}"
     )
 
 

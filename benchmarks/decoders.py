@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks._decoder_tables import Row, Truth, show
+from benchmarks._decoder_tables import Row, Truth, judged, show
 from benchmarks._simulation import SimulationOptions, simulate
 from enteron.calibration import Calibration
 from enteron.datasets.label_table import LabelTable, truth_events
@@ -23,7 +23,7 @@ from enteron.decoding import PRESETS, DecodedEvent, DecodeOptions, decode
 from enteron.decoding.events import to_annotation
 from enteron.decoding.evidence import base_rates
 from enteron.decoding.options import StateMachineOptions
-from enteron.fitting.decoder import FitOptions, fit_decoder
+from enteron.fitting.decoder import ContextUse, FitOptions, fit_decoder
 from enteron.fitting.events import match_spans, true_rows_before
 from enteron.fitting.frames import LabelledStudy, fit_calibration, label_rows
 from enteron.labels import ANATOMY, COLUMN, FINDINGS, LABELS
@@ -41,8 +41,11 @@ RATES = base_rates(PACKAGED)  # of the training data of the simulated classifier
 PAPER, TRANSIT = PRESETS["paper"], PRESETS["transit"]
 BACKDATED = PAPER.model_copy(update={"state_machine": StateMachineOptions(backdate=True)})
 
-CONTEXT = ", context"
-"""Rows with scores refined by those around them in time."""
+CONTEXTS: dict[str, ContextUse] = {", context": "events", ", frames refined": "frames"}
+"""Ends of names of rows: what the scores around in time are used for."""
+
+LESIONS = ("transit", "challenge", "clinical")
+"""Presets of which pictures of lesions are judged, too."""
 
 Predict = Callable[[LabelledStudy, Calibration], list[DecodedEvent]]
 
@@ -116,6 +119,8 @@ def all_rows() -> list[Row]:
         Row("transit, context"),
         Row("challenge, context", options=PRESETS["challenge"]),
         Row("clinical, context"),
+        Row("transit, frames refined"),
+        Row("clinical, frames refined"),
         Row("oracle: truth through paper", oracle=True),
         Row("oracle: truth through transit", oracle=True),
         Row("oracle: that, cut", options=PRESETS["challenge"], oracle=True),
@@ -139,13 +144,14 @@ def run_seed(
     # The budget of `clinical` is what the paper's decoder spends on the studies of the fit.
     calibration = fit_calibration(fitting)
     spent = cost_per_study(fitting, calibration, priors)
-    calibration, with_context = (
-        fit_decoder(fitting, priors, FitOptions(budget=max(spent, 0.01), context=context))
-        for context in (False, True)
-    )
+    uses: dict[str, ContextUse] = {"": "none", **CONTEXTS}
+    fitted = {
+        end: fit_decoder(fitting, priors, FitOptions(budget=max(spent, 0.01), context=use))
+        for end, use in uses.items()
+    }
+    calibration = fitted[""]
     log(f"  kappa {calibration.kappa}, low {calibration.low}, budget {spent:.2f} a study")
-    gains = {g: (gain.without, gain.with_context) for g, gain in with_context.context_gains.items()}
-    log(f"  context on left-out studies of the fit: {gains}")
+    log(f"  {fitted[', context'].event_context}")
     decoded: dict[str, list[list[DecodedEvent]]] = {}
     for name, row in rows.items():
         if row.oracle and seed:
@@ -153,11 +159,13 @@ def run_seed(
         base = name.removesuffix(", anatomy only")
         if base not in decoded:
             predict = predictor(base, priors)
-            fitted = with_context if base.endswith(CONTEXT) else calibration
-            decoded[base] = [predict(study, fitted) for study in evaluated]
+            end = next((end for end in CONTEXTS if base.endswith(end)), "")
+            decoded[base] = [predict(study, fitted[end]) for study in evaluated]
         events = [[e for e in study if e.label in row.only] for study in decoded[base]]
         row.events.append(events)
         row.evaluations.append(evaluate_events(truths, events, row.options))
+        if base == name and name.split(",")[0] in LESIONS:
+            row.lesions.append(judged(truths, evaluated, events))
 
 
 def priors_of(studies: list[LabelledStudy]) -> Priors:

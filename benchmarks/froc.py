@@ -13,6 +13,7 @@ import time
 
 import numpy as np
 
+from benchmarks._decoder_tables import judged
 from benchmarks._simulated_lesions import simulated_studies
 from benchmarks.decoders import PRESETS, priors_of
 from enteron.calibration import Calibration
@@ -21,15 +22,12 @@ from enteron.decoding import DecodedEvent, decode
 from enteron.fitting.decoder import FitOptions, fit_decoder
 from enteron.fitting.frames import LabelledStudy
 from enteron.fitting.guarantee import fit_lists
-from enteron.folders.shown import representative_frames
 from enteron.labels import FINDINGS
-from enteron.metrics.evaluation import StudyBootstrap
 from enteron.metrics.froc import FALSE_EVENT_RATES
 from enteron.metrics.intervals import Estimate
-from enteron.metrics.lesion_evaluation import LesionEvaluation, ShownStudy, evaluate_lesions
-from enteron.metrics.lesions import Recording
+from enteron.metrics.lesion_evaluation import LesionEvaluation
 from enteron.priors import Priors
-from enteron.types import Annotation, Scores, Unit
+from enteron.types import Scores
 
 RATES = (*FALSE_EVENT_RATES, 32.0, 64.0)
 PROMISED = 0.5
@@ -71,21 +69,6 @@ def parse_arguments() -> argparse.Namespace:
 def oracle(studies: list[LabelledStudy], priors: Priors) -> list[list[DecodedEvent]]:
     true = [Scores(s.scores.study, s.scores.axis, s.truth.astype(np.float32)) for s in studies]
     return [decode(scores, PRESETS["transit"], priors, Calibration()) for scores in true]
-
-
-def judged(
-    truths: list[Annotation], studies: list[LabelledStudy], events: list[list[DecodedEvent]]
-) -> LesionEvaluation:
-    shown = [
-        ShownStudy(
-            Annotation.from_events(truth.study, Unit.FRAME, found),
-            tuple(found),
-            representative_frames(found, study.scores),
-            Recording.from_scores(study.scores),
-        )
-        for truth, study, found in zip(truths, studies, events, strict=True)
-    ]
-    return evaluate_lesions(truths, shown, StudyBootstrap(len(truths)))
 
 
 def mean(estimates: list[Estimate]) -> float:

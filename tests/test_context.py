@@ -1,5 +1,7 @@
 """Context against sums over all pairs of rows, in blocks, with gaps, at other spacings."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -8,13 +10,25 @@ from numpy.typing import NDArray
 
 from enteron.calibration import (
     Calibration,
+    EventRule,
     FrameCalibration,
     calibrated,
     with_or_without_context,
 )
-from enteron.context import Context, TimeMeans, log_odds, positions, time_means
+from enteron.context import (
+    Context,
+    EventContext,
+    TimeMeans,
+    event_terms,
+    log_odds,
+    means_at,
+    positions,
+    time_means,
+)
+from enteron.decoding import PRESETS, decode
+from enteron.decoding.pipeline import decision_thresholds
 from enteron.errors import ConfigError
-from enteron.labels import COLUMN, LABELS
+from enteron.labels import COLUMN, FINDINGS, LABELS
 from enteron.types import FrameAxis, Scores
 
 SCALES = (3.0, 50.0, 1000.0)
@@ -126,6 +140,119 @@ def test_regions_see_beyond_twenty_thousand_frames():
     other[1] = 0.9
     moved = [context.refined(scores_of(v, np.array([0, 20_000])))[0, 0] for v in (values, other)]
     assert moved[1] - moved[0] > 0.01
+
+
+def test_means_at_some_rows_are_those_of_all_rows():
+    values = log_odds(slow_scores(9000))  # more than two blocks
+    where = np.cumsum(np.random.default_rng(0).integers(1, 9, len(values))).astype(float)
+    wanted = np.array([8999, 0, 4095, 4096, 17, 4095])
+    scales = (30.0, 5000.0)
+    found = means_at(values, where, scales, wanted)
+    for row, means in zip(wanted.tolist(), found, strict=True):
+        for scale, mean in zip(scales, means, strict=True):
+            # That of the past and that of the future, each with the row itself.
+            past = np.exp(-np.abs(where - where[row]) / scale)
+            future = past.copy()
+            past[row + 1 :] = future[:row] = 0
+            expected = (past @ values / past.sum() + future @ values / future.sum()) / 2
+            np.testing.assert_allclose(mean, expected, atol=2e-5)
+    assert means_at(values, where, scales, np.array([], np.int64)).shape == (0, 2, len(LABELS))
+
+
+JUDGE = EventContext(
+    scales=(100.0, 3000.0),
+    peak=1.0,
+    duration=0.5,
+    around=(-1.0, 3.0),
+    constants={"blood": 4.0},
+    candidates={"blood": 0.5},
+    threshold=0.4,
+    clinical=None,
+)
+
+
+def test_the_confidence_of_an_event_is_a_logistic_sum():
+    terms = event_terms(np.array([0.8]), np.array([9]), np.array([[0.25, 0.5]]))
+    odds = np.log(4) + 0.5 * np.log(10) - 0.25 + 3 * 0.5 + 4
+    assert JUDGE.confidence("blood", terms)[0] == pytest.approx(1 / (1 + np.exp(-odds)))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"scales": (100.0, 50.0)}, "scales ascend"),
+        ({"around": (1.0,)}, "around has 1 weights, not 2"),
+        ({"candidates": {"polyp": 0.5}}, "name the same findings"),
+        ({"constants": {"colon": 0.5}, "candidates": {"colon": 0.5}}, "name the same findings"),
+        ({"threshold": 1.0}, "less than 1"),
+        ({"peak": float("nan")}, "finite"),
+    ],
+)
+def test_contradictions_of_an_event_context_are_refused(changes: dict[str, Any], message: str):
+    with pytest.raises(ValueError, match=message):
+        EventContext(**{**JUDGE.model_dump(), **changes})
+
+
+def lone_and_crowded() -> Scores:
+    """Blood with the same peak twice: in silence, and in a stretch of raised scores.
+
+    frames    0 ...... 1500-1509 ...... 5000 ~~~~ 6500-6509 ~~~~ 8000 ...... 9000
+    """
+    values = np.full((9000, len(LABELS)), 0.01)
+    values[:, 2] = 0.9  # small intestine
+    blood = COLUMN["blood"]
+    values[5000:8000, blood] = 0.2
+    values[1500:1510, blood] = values[6500:6510, blood] = 0.9
+    return scores_of(values)
+
+
+def decoded_blood(calibration: Calibration, name: str) -> list[tuple[int, float]]:
+    events = decode(lone_and_crowded(), PRESETS[name], calibration=calibration)
+    return [(e.start // 1000, e.score or 0.0) for e in events if e.label == "blood"]
+
+
+def test_what_surrounds_an_event_decides_on_it():
+    """Weights of -1 and 3: standing out from seconds, among others in minutes."""
+    plain = Calibration(events=rules(), low=0.9)
+    (first, confidence), (second, other) = sorted(decoded_blood(plain, "transit"))
+    assert (first, second) == (1, 6)
+    assert confidence == pytest.approx(other, abs=1e-6)  # by their peaks they are alike
+    judged = plain.model_copy(update={"event_context": JUDGE})
+    ((where, confidence),) = decoded_blood(judged, "transit")
+    assert where == 6
+    assert confidence >= 0.4
+    lenient = JUDGE.model_copy(update={"threshold": 1e-6, "clinical": 0.4})
+    judged = plain.model_copy(update={"event_context": lenient})
+    assert [where for where, _ in decoded_blood(judged, "transit")] == [6, 1]
+    assert [where for where, _ in decoded_blood(judged, "clinical")] == [6]
+
+
+def test_nothing_is_reported_where_everything_costs_more_than_the_budget():
+    calibration = Calibration(events=rules(), event_context=JUDGE)
+    assert decoded_blood(calibration, "clinical") == []
+
+
+@pytest.mark.parametrize("name", ["paper", "gap-merge"])
+def test_presets_of_frames_do_not_ask_what_surrounds_an_event(name: str):
+    plain = Calibration(events=rules())
+    judged = plain.model_copy(update={"event_context": JUDGE})
+    assert decoded_blood(judged, name) == decoded_blood(plain, name)
+
+
+def test_a_finding_that_the_context_does_not_name_is_not_reported():
+    calibration = Calibration(
+        events=rules(),
+        event_context=JUDGE.model_copy(update={"constants": {}, "candidates": {}}),
+    )
+    assert decoded_blood(calibration, "transit") == []
+    thresholds = decision_thresholds(PRESETS["transit"], calibration)
+    assert thresholds["blood"] is None
+    assert thresholds["colon"] == 0.5
+
+
+def rules() -> dict[str, EventRule]:
+    rule = EventRule(threshold=0.5, clinical=0.5, window=1, intercept=0.0, slope=1.0)
+    return dict.fromkeys(FINDINGS, rule)
 
 
 def test_large_weights_do_not_push_scores_to_their_limits():

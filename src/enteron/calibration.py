@@ -25,7 +25,7 @@ from enteron.confidence import (
     Reference,
     VennAbersCalibrator,
 )
-from enteron.context import Context, ContextGain
+from enteron.context import Coefficient, Context, ContextGain, EventContext
 from enteron.errors import ConfigError, shown
 from enteron.labels import FINDINGS, LABELS, LANDMARKS
 from enteron.options import Options, Sha256, without_defaults
@@ -51,7 +51,6 @@ EveryLabel = AfterValidator(_require_every_label)
 # the arithmetic of decoding holds: a value beyond them was not fitted by enteron.
 TEMPERATURES: Final = (0.05, 20.0)  # fits search all of it, the paper 0.5 to 2
 LARGEST_BIAS: Final = 50.0  # log-odds; those of scores end at 13.8
-LARGEST_COEFFICIENT: Final = 1000.0  # intercept or slope of a logistic curve over log-odds
 LARGEST_KAPPA: Final = 100.0
 LARGEST_WINDOW: Final = 10_001  # rows of smoothing; the longest that is fitted has about 100
 LARGEST_COUNT: Final = 10**12  # of studies, rows or frames
@@ -61,7 +60,6 @@ Threshold = Annotated[float, Field(gt=0, le=1)]
 MeanShare = Annotated[float, Field(ge=0, le=1 + _ROUNDING)]
 Temperature = Annotated[float, Field(ge=TEMPERATURES[0], le=TEMPERATURES[1])]
 Bias = Annotated[float, Field(ge=-LARGEST_BIAS, le=LARGEST_BIAS)]
-Coefficient = Annotated[float, Field(ge=-LARGEST_COEFFICIENT, le=LARGEST_COEFFICIENT)]
 Kappa = Annotated[float, Field(ge=1e-6, le=LARGEST_KAPPA)]
 Count = Annotated[int, Field(ge=0, le=LARGEST_COUNT)]
 Thresholds = Annotated[dict[str, Threshold | None], EveryLabel]
@@ -232,6 +230,9 @@ class Calibration(Options):
     paper: FrameCalibration = FrameCalibration()  # temperature from the paper's grid by macro F1
     likelihood: FrameCalibration = FrameCalibration()  # temperature and bias by likelihood
     events: dict[str, EventRule] = Field(default_factory=dict)  # of findings; empty: not fitted
+    event_context: EventContext | None = None
+    """How likely events of findings are true, by what surrounds them; None: by their peak alone, as
+    `events` say."""
     silence: dict[str, Silence] = Field(default_factory=dict)  # of every label; empty: not fitted
     # False alarms per study behind `clinical`.
     budget: float | None = Field(default=None, gt=0, le=1000)
@@ -272,12 +273,13 @@ class Calibration(Options):
 
     @model_serializer(mode="wrap")
     def _serialise(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return without_defaults(handler(self), self, "context_gains", "without_context")
+        later = ("event_context", "context_gains", "without_context")
+        return without_defaults(handler(self), self, *later)
 
     @property
     def uses_context(self) -> bool:
-        """Whether scores are refined by those around them."""
-        return self.likelihood.context is not None
+        """Whether scores are refined by those around them, or events judged by them."""
+        return self.likelihood.context is not None or self.event_context is not None
 
     @property
     def training_studies(self) -> int:

@@ -24,7 +24,7 @@ from pydantic import Field
 from enteron.calibration import EDGE, Calibration, FrameCalibration, calibrated
 from enteron.decoding import DecodeOptions, decode, preset
 from enteron.decoding.options import require_fitted
-from enteron.decoding.pipeline import decision_thresholds, frame_calibration
+from enteron.decoding.pipeline import decision_thresholds, event_context, frame_calibration
 from enteron.errors import EnteronError, quantity
 from enteron.files import json_text, make_folder, make_subfolder
 from enteron.folders.identity import ReadingIdentity, decoding_hash, file_hashes, scores_hash
@@ -606,6 +606,7 @@ def _record(
             "frame_calibration": None
             if calibration is None
             else frame_calibration(decoder.options, calibration),
+            "event_context": event_context(decoder.options, known),
             "base_rates": known.rates,
             "thresholds": decision_thresholds(decoder.options, known),
             "scaling": scaling_note(scores),

@@ -1,4 +1,4 @@
-"""Context: the score of a frame, refined by the scores around it in time.
+"""Context: what the scores around a frame, or around an event, say of it.
 
 A network sees a frame, or three. A finding comes in bursts, and a region lasts for minutes or
 hours, so what lies around a frame says much about it. A `Context` adds to the log-odds of a frame
@@ -9,11 +9,15 @@ handful of studies (`enteron.fitting.context`) and to hold for a capsule that no
 Time is counted in original frames, not in rows. The mean at scale tau weights a frame at a distance
 d by exp(-d / tau). A study that is stored at every frame and the same one stored at every fifth
 have nearly the same means, and gaps and unreadable frames need no rule of their own.
+
+A mean blurs what is short, and a lesion is. So events of findings are looked for in the scores as
+they are, and an `EventContext` says how likely each is a true one, by the same means around its
+picture: a lesion stands out from the seconds around it, in minutes and hours that have others.
 """
 
 from collections.abc import Sequence
 from functools import cache
-from typing import Any, Final, Self
+from typing import Annotated, Any, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +45,12 @@ LARGEST_WEIGHT: Final = 20.0
 _BLOCK = 4096  # rows whose means are computed at a time: flat memory, the same result
 
 
+def require_scales(scales: Sequence[float]) -> None:
+    """Raise `ValueError` for scales that no fit gives."""
+    if not all(0 < scale <= 1e9 for scale in scales) or list(scales) != sorted(set(scales)):
+        raise ValueError("scales ascend and are above 0")
+
+
 class Context(Options):
     """Refined log-odds: the mean of the frame's, with a weight of 1 + weights[0], and of the means
     around it, with weights[k]. A mean and not a sum, so that what was far from 0 and 1 stays so.
@@ -55,10 +65,7 @@ class Context(Options):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if not all(0 < scale <= 1e9 for scale in self.scales) or list(self.scales) != sorted(
-            set(self.scales)
-        ):
-            raise ValueError("scales ascend and are above 0")
+        require_scales(self.scales)
         for group in GROUPS:
             weights = self.weights(group)
             if len(weights) != 1 + len(self.scales):
@@ -108,6 +115,65 @@ class Context(Options):
             around = (means.means(index) * weights[:, 1:].T).sum(axis=1)
             refined[rows] = (odds[rows] * (1 + weights[:, 0]) + around) / total
         return expit(refined).astype(np.float32)
+
+
+EVENT_SCALES: Final = (100.0, 300.0, 1000.0, 3000.0)
+"""Of the means around an event, in original frames: at three a second from half a minute to a
+quarter of an hour, each way."""
+
+LARGEST_COEFFICIENT: Final = 1000.0
+Coefficient = Annotated[float, Field(ge=-LARGEST_COEFFICIENT, le=LARGEST_COEFFICIENT)]
+Confidence = Annotated[float, Field(gt=0, lt=1)]
+EVENT_TERMS: Final = 2
+"""Terms of an event beside the means: log-odds of its peak, logarithm of its duration."""
+
+
+class EventContext(Options):
+    """Log-odds that a run of high scores is a true event: a sum, with weights that all findings
+    share and a constant for each.
+    """
+
+    scales: tuple[float, ...] = Field(default=EVENT_SCALES, min_length=1, max_length=32)
+    """Of the means around the picture of an event, in original frames, ascending."""
+    peak: Coefficient
+    """Of the log-odds of the largest smoothed score."""
+    duration: Coefficient
+    """Of ln(1 + rows of a full-length study)."""
+    around: tuple[Coefficient, ...]
+    """Of each mean of the label's log-odds, at the picture."""
+    constants: dict[str, Coefficient]
+    """By finding. Those that are missing are never reported."""
+    candidates: dict[str, Confidence]
+    """By finding: the smoothed score from which on a run is looked at."""
+    threshold: Confidence
+    """Least confidence of an event: by F1 on left-out studies."""
+    clinical: Confidence | None
+    """The same within a budget of false alarms; None: every event costs more than that."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        require_scales(self.scales)
+        if len(self.around) != len(self.scales):
+            raise ValueError(f"around has {len(self.around)} weights, not {len(self.scales)}")
+        if set(self.constants) != set(self.candidates) or not set(self.constants) <= set(FINDINGS):
+            raise ValueError("constants and candidates name the same findings")
+        return self
+
+    def confidence(self, label: str, terms: NDArray[np.floating]) -> NDArray[np.float64]:
+        """(n,) probabilities of events of a finding, from their `event_terms`."""
+        weights = np.array([self.peak, self.duration, *self.around])
+        return expit(terms @ weights + self.constants[label])
+
+
+def event_terms(
+    peaks: NDArray[np.floating], rows: NDArray[np.floating], around: NDArray[np.floating]
+) -> NDArray[np.float64]:
+    """(n, 2 + scales) what the confidence of an event is made of.
+
+    `peaks` (n,): largest smoothed probability; `rows` (n,) of a full-length study; `around`
+    (n, scales): means of log-odds.
+    """
+    return np.column_stack([log_odds(peaks), np.log1p(rows), around]).astype(np.float64)
 
 
 class ContextGain(Options):
@@ -207,6 +273,21 @@ class TimeMeans:
             else:
                 kernel(rows, before, self._scales, state, nothing)
         return states[::-1] if reverse else states
+
+
+def means_at(
+    rows: NDArray[np.float32],
+    where: NDArray[np.float64],
+    scales: Sequence[float],
+    wanted: NDArray[np.int64],
+) -> NDArray[np.float32]:
+    """The means (wanted, scales, channels) of some rows; those of all are never held at once."""
+    means = TimeMeans(rows, where, scales)
+    result = np.empty((wanted.size, len(scales), rows.shape[1]), np.float32)
+    for block in np.unique(wanted // _BLOCK).tolist():
+        inside = wanted // _BLOCK == block
+        result[inside] = means.means(block)[wanted[inside] - block * _BLOCK]
+    return result
 
 
 def time_means(

@@ -22,7 +22,7 @@ from enteron.datasets.galar import only_path, read_challenge_file, search_root
 from enteron.datasets.submission import write_submission
 from enteron.decoding import DecodedEvent, DecodeOptions, decode, preset
 from enteron.decoding.options import require_fitted
-from enteron.decoding.pipeline import decision_thresholds, frame_calibration
+from enteron.decoding.pipeline import decision_thresholds, event_context, frame_calibration
 from enteron.decoding.suspicious import SuspicionOptions
 from enteron.errors import ConfigError, EnteronError, StudyError, quantity
 from enteron.files import make_folder, make_subfolder
@@ -764,6 +764,7 @@ class _ReadingRun:
             preset=None if reader.options.decoding is not None else reader.options.preset,
             options=reader.decoding,
             frame_calibration=reader.frame_calibration,
+            event_context=event_context(reader.decoding, reader.calibration or Calibration()),
             base_rates=(reader.calibration or Calibration()).rates,
             thresholds=decision_thresholds(reader.decoding, reader.calibration or Calibration()),
             scaling=None if scores is None else scaling_note(scores),

@@ -155,7 +155,7 @@ def test_the_gradients_are_those_of_the_losses(group: str, monkeypatch: pytest.M
 
 
 def test_the_calibration_carries_it_and_the_papers_does_not():
-    fitted = fit_decoder(STUDIES, load_priors(), FitOptions(context=True))
+    fitted = fit_decoder(STUDIES, load_priors(), FitOptions(context="frames"))
     assert fitted.uses_context
     assert fitted.paper.context is None
     assert set(fitted.context_gains) == {"findings"}

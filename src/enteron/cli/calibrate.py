@@ -76,7 +76,7 @@ def calibrate(
         bool,
         typer.Option(
             "--context",
-            help="Refine scores by those around them in time, if events of left-out studies gain.",
+            help="Judge events by the scores around them in time, if left-out studies gain by it.",
         ),
     ] = False,
     readings: Annotated[
@@ -257,7 +257,7 @@ def show_context(comparison: "ContextComparison", *, used: bool) -> None:
         for name, value in comparison["without"].items()
     )
     console().print(
-        f"Scores refined by those around them in time, events of left-out studies: {figures}: "
+        f"Events judged by the scores around them in time, on left-out studies: {figures}: "
         + ("used." if used else "not used, since it does not beat the plain decoder."),
         highlight=False,
     )

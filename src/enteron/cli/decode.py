@@ -79,7 +79,11 @@ def decode(
     from enteron.decoding import decode as decode_scores
     from enteron.decoding import preset as preset_options
     from enteron.decoding.options import require_fitted
-    from enteron.decoding.pipeline import decision_thresholds, frame_calibration
+    from enteron.decoding.pipeline import (
+        decision_thresholds,
+        event_context,
+        frame_calibration,
+    )
     from enteron.decoding.suspicious import SuspicionOptions
     from enteron.files import make_folder
     from enteron.folders.identity import ReadingIdentity, decoding_hash, scores_hash
@@ -155,6 +159,7 @@ def decode(
             "preset": str(preset) if config is None else None,
             "options": options,
             "frame_calibration": frame_calibration(options, calibration) if model else None,
+            "event_context": event_context(options, calibration),
             "base_rates": calibration.rates,
             "thresholds": decision_thresholds(options, calibration),
             "scaling": scaling_note(read),

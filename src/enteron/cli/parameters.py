@@ -33,6 +33,6 @@ NoContextOption = Annotated[
     bool,
     typer.Option(
         "--no-context",
-        help="Leave scores as they are, where they would be refined by those around them in time.",
+        help="Do not use the scores around in time, to refine those of frames or judge events.",
     ),
 ]

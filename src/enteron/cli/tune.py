@@ -89,7 +89,7 @@ def tune(
         results: list[Fold] = []
         title = "Cross-validating" + (" with context" if context else "")
         with progress.task(title, folds, "folds") as advance:
-            fit = FitOptions(budget=budget, context=context)
+            fit = FitOptions(budget=budget, context="events" if context else "none")
             for fold in cross_validate(studies, chosen_priors, folds, fit):
                 results.append(fold)
                 advance(1)
@@ -113,7 +113,7 @@ def tune(
         if use_context:
             fold_results, evaluations = with_context, refined
     figures = {preset: summarise(evaluation) for preset, evaluation in evaluations.items()}
-    options = FitOptions(budget=budget, context=use_context)
+    options = FitOptions(budget=budget, context="events" if use_context else "none")
     kappas = [k for fold in fold_results if (k := fold.calibration.kappa) is not None]
     if as_json:
         table = {"presets": figures, "kappa": kappas, "folds": folds}
@@ -146,7 +146,7 @@ def tune(
             typer.echo(f"{CALIBRATION}: fitted on all {len(studies)} studies")
 
 
-_PLAIN = {"context": False}
+_PLAIN = {"context": "none"}
 
 
 def _require_no_model(folder: Path) -> None:

@@ -21,6 +21,8 @@ from enteron.calibration import (
     probability,
 )
 from enteron.confidence import Guarantee
+from enteron.context import EventContext, event_terms, means_at, positions
+from enteron.context import log_odds as all_log_odds
 from enteron.decoding.events import DecodedEvent, DecodedRun, edge_confidence
 from enteron.decoding.evidence import evidence, running_median, score_base_rates
 from enteron.decoding.findings import (
@@ -90,6 +92,7 @@ class Decoder:
         self.row_frames = scores.row_frames if semi_markov.stride is None else semi_markov.stride
         self.kappa = _first_set(semi_markov.kappa, calibration.kappa, DEFAULT_KAPPA)
         self.low = lower_share(options, calibration)
+        self.event_context = event_context(options, calibration)
         self.p: NDArray[np.float32] = calibrated(scores, self.frame_calibration)
         self.rates = score_base_rates(calibration, priors)
         self._ends = scores.axis.ends()
@@ -170,7 +173,7 @@ class Decoder:
         The median run length of the label, or the window that was fitted for `clinical`.
         """
         rules = self.calibration.events
-        if self.options.findings.threshold == "clinical" and rules:
+        if self.options.findings.threshold == "clinical" and rules and self.event_context is None:
             return {label: rules[label].window for label in FINDINGS}
         return {label: median_run_length(label, self.priors) for label in FINDINGS}
 
@@ -187,15 +190,59 @@ class Decoder:
         return self._gate(smoothed, regions)
 
     def findings(self, smoothed: NDArray[np.float32]) -> list[Candidate]:
-        """Candidates by hysteresis, within the limits, by persistence."""
+        """Candidates by hysteresis, within the limits, by persistence.
+
+        With an event context only those that are likely enough to be true.
+        """
         thresholds = decision_thresholds(self.options, self.calibration)
+        candidates = self.candidates(smoothed, thresholds)
+        context = self.event_context
+        if context is None:
+            return candidates
+        is_clinical = self.options.findings.threshold == "clinical"
+        least = context.clinical if is_clinical else context.threshold
+        if least is None:
+            return []
+        confidences = self.confidences(candidates)
+        return [c for c, p in zip(candidates, confidences, strict=True) if p >= least]
+
+    def candidates(
+        self, smoothed: NDArray[np.float32], thresholds: Mapping[str, float | None]
+    ) -> list[Candidate]:
+        """Candidates at these thresholds; findings without one have none."""
         candidates: list[Candidate] = []
         for label in FINDINGS:
-            threshold = thresholds[label]
+            threshold = thresholds.get(label)
             if threshold is not None:
                 column = np.ascontiguousarray(smoothed[:, COLUMN[label]])
                 candidates += find_candidates(label, column, threshold, self.low, self.row_scale)
         return select_candidates(candidates, self.options.findings, self.priors, self.row_scale)
+
+    def confidences(self, candidates: Sequence[Candidate]) -> list[float]:
+        """Of each candidate the probability that it is a true event."""
+        context = self.event_context
+        if context is None:
+            return [event_confidence(candidate, self.calibration) for candidate in candidates]
+        terms = self.event_terms(candidates, context.scales)
+        return [
+            float(context.confidence(candidate.label, row[None])[0])
+            for candidate, row in zip(candidates, terms, strict=True)
+        ]
+
+    def event_terms(
+        self, candidates: Sequence[Candidate], scales: Sequence[float]
+    ) -> NDArray[np.float64]:
+        """(candidates, 2 + scales) what their confidences are made of."""
+        pictures = [self.scores.best_row(c.label, range(c.start, c.stop)) for c in candidates]
+        columns = [COLUMN[candidate.label] - len(ANATOMY) for candidate in candidates]
+        findings = all_log_odds(self.p[:, len(ANATOMY) :])
+        where = positions(self.scores)
+        around = means_at(findings, where, scales, np.array(pictures, np.int64))
+        return event_terms(
+            np.array([candidate.peak for candidate in candidates]),
+            np.array([(c.stop - c.start) * self.row_scale for c in candidates]),
+            around[np.arange(len(candidates)), :, columns],
+        )
 
     def rank(self, candidates: list[Candidate]) -> list[DecodedRun]:
         """Candidates, which are ordered by persistence, as scored runs in the order of the options.
@@ -215,16 +262,19 @@ class Decoder:
             stops = np.array([c.stop for c in of_label])
             onsets = edge_confidence(label_evidence, starts, self.kappa)
             ends = edge_confidence(-label_evidence, stops, self.kappa)
+            confidences = self.confidences(of_label)
             runs += [
                 DecodedRun(
                     label,
                     candidate.start,
                     candidate.stop,
-                    event_confidence(candidate, self.calibration),
+                    confidence,
                     float(onset),
                     float(end),
                 )
-                for candidate, onset, end in zip(of_label, onsets, ends, strict=True)
+                for candidate, confidence, onset, end in zip(
+                    of_label, confidences, onsets, ends, strict=True
+                )
             ]
         return sorted(runs, key=lambda run: (-run.score, run.start, COLUMN[run.label]))
 
@@ -307,6 +357,15 @@ def frame_calibration(options: DecodeOptions, calibration: Calibration) -> Frame
     return getattr(calibration, options.calibration)
 
 
+def event_context(options: DecodeOptions, calibration: Calibration) -> EventContext | None:
+    """What judges events by what surrounds them; None where thresholds alone decide."""
+    if options.gap_merge is not None or options.findings.threshold == "frames":
+        return None
+    if options.findings.rank != "confidence" or promised_recall(options, calibration) is not None:
+        return None
+    return calibration.event_context
+
+
 def promised_recall(options: DecodeOptions, calibration: Calibration) -> Guarantee | None:
     """The promise that decides which findings are emitted; None: thresholds decide."""
     return calibration.guarantee if options.findings.threshold == "clinical" else None
@@ -321,6 +380,9 @@ def decision_thresholds(options: DecodeOptions, calibration: Calibration) -> Thr
     if promised_recall(options, calibration) is not None:
         return {label: threshold for label, threshold in frames.items() if label not in FINDINGS}
     kind, rules = options.findings.threshold, calibration.events
+    context = event_context(options, calibration)
+    if context is not None:
+        return {**frames, **dict.fromkeys(FINDINGS), **context.candidates}
     if kind == "frames" or (kind == "events" and not rules):
         return frames
     of_events = {

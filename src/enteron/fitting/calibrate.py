@@ -17,6 +17,7 @@ from enteron.datasets.splits import PARTS
 from enteron.errors import LabelError, quantity
 from enteron.fitting.decoder import (
     ContextComparison,
+    ContextUse,
     FitOptions,
     compare_context,
     context_pays,
@@ -95,8 +96,9 @@ def calibrate_model(
     `lesion_recall` is a recall to promise (`enteron.fitting.guarantee`). Where findings come from
     local evidence alone, they are calibrated on training studies too, as models scored these that
     had not seen them (`enteron.folders.left_out`). `measure`: data roots that take part in no fit;
-    findings are measured on them. `use_context`: scores are refined by those around them in time,
-    if left-out studies gain by it; the calibration without it is stored beside.
+    findings are measured on them. `use_context`: the scores around in time are used, if left-out
+    studies gain by it: to judge events or, where findings come from local evidence alone, to refine
+    scores. The calibration without it is stored beside.
     """
     record = read_record(model)
     roots = (data,) if isinstance(data, Path) else tuple(data)
@@ -142,10 +144,17 @@ def calibrate_model(
     by_evidence = record.options.findings == "evidence"
     options = FitOptions(budget=budget, anatomy_apart=by_evidence)
 
+    # Findings by evidence are calibrated on excerpts, which have no events to compare, nor the time
+    # around them. Whether context is used is then decided by frames of left-out studies, in the fit
+    # itself.
+    use: ContextUse = "frames" if by_evidence else "events"
+
     def fit(context: bool) -> Calibration:
         fitted = fit_lists(
             judged,
-            fit_decoder(studies, priors, options.model_copy(update={"context": context})),
+            fit_decoder(
+                studies, priors, options.model_copy(update={"context": use if context else "none"})
+            ),
             priors,
             lesion_recall=lesion_recall,
             devices=devices,
@@ -156,8 +165,6 @@ def calibrate_model(
     comparison: ContextComparison | None = None
     if use_context and not by_evidence:
         comparison = compare_context(studies, priors, options)
-    # Findings by evidence are calibrated on excerpts, which have no events to compare: whether
-    # context is used is then decided by frames of left-out studies, in the fit itself.
     calibration = fit(use_context if by_evidence else context_pays(comparison))
     measured: dict[str, Measured] | None = None
     if left_out or measure:

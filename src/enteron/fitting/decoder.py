@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from enteron.confidence import (
     LogisticCalibrator,
     VennAbersCalibrator,
 )
+from enteron.context import GROUPS
 from enteron.datasets.label_table import LabelTable, truth_events
 from enteron.decoding import PRESETS, DecodedEvent, DecodeOptions
 from enteron.decoding.events import cut_at_changes, to_annotation
@@ -26,6 +27,7 @@ from enteron.decoding.regions import best_borders, log_durations, make_problem
 from enteron.errors import LabelError
 from enteron.fitting.context import LEAST_STUDIES, FittedContext, choose_context
 from enteron.fitting.event_confidence import choose_calibrator, reliability
+from enteron.fitting.event_context import StudyEvents, fit_event_context, study_events
 from enteron.fitting.events import (
     THRESHOLDS,
     Choice,
@@ -64,6 +66,9 @@ Curves = dict[str, dict[int, EventCurve]]
 """The same for its curves."""
 
 
+ContextUse = Literal["none", "frames", "events"]
+
+
 class FitOptions(Options):
     """What the fit tries."""
 
@@ -74,9 +79,10 @@ class FitOptions(Options):
     lows: tuple[float, ...] = (0.5, 0.7, 0.9)
     windows: tuple[int, ...] = (25, 101)  # rows of smoothing tried for `clinical`, beside the usual
     folds: int = 3  # for what must be estimated on studies outside the fit
-    context: bool = False
-    """Whether scores are refined by those around them in time, for labels of which frames of
-    left-out studies gain by it. Frames may gain and events lose: see `compare_context`."""
+    context: ContextUse = "none"
+    """What the scores around in time are used for. `events`: to judge events of findings. `frames`:
+    to refine the scores themselves, for labels of which frames of left-out studies gain by it; that
+    blurs single lesions. `compare_context` says what is better."""
     anatomy_apart: bool = False
     """Whether regions and landmarks have a temperature of their own: where findings are local
     evidence, the log-odds of both have nothing in common. One for all labels, as in the paper, was
@@ -98,7 +104,8 @@ def fit_decoder(
     """
     options = FitOptions() if options is None else options
     judging = real_outrank_drawn(studies)
-    chosen = choose_context(judging) if options.context else FittedContext(None, {})
+    refines = options.context == "frames"
+    chosen = choose_context(judging) if refines else FittedContext(None, {})
     frames = fit_calibration(judging, chosen.context, anatomy_apart=options.anatomy_apart)
     frames = _extended(frames, context_gains=chosen.gains)
     # Regions need whole sequences of labels. Without any such study nothing is fitted of events.
@@ -111,6 +118,14 @@ def fit_decoder(
     columns = [finding_columns(s, calibration, priors, options, weights) for s in judging]
     low, curves = _choose_low(columns, options.lows, priors)
     calibration = _extended(calibration, low=low)
+    candidates = _candidate_thresholds(curves, priors)
+    around: dict[int, StudyEvents] = {}
+    if options.context == "events":
+        around = {
+            index: study_events(study, calibration, priors, candidates)
+            for index, study in enumerate(judging)
+            if study.recording_frames is None and study.labels.known[:, GROUPS["findings"]].any()
+        }
 
     def with_rules(indices: Sequence[int]) -> Calibration:
         rules = _event_rules(
@@ -120,7 +135,13 @@ def fit_decoder(
             options.budget * len(indices),
             priors,
         )
-        return _extended(calibration, events=rules)
+        context = fit_event_context(
+            [around[i] for i in indices if i in around],
+            candidates,
+            budget=options.budget,
+            least_precision=LEAST_PRECISION,
+        )
+        return _extended(calibration, events=rules, event_context=context)
 
     fitted = with_rules(range(len(studies)))
     folds = min(options.folds, len(complete))
@@ -272,6 +293,17 @@ def _choose_low(
         }
         for study in columns
     ]
+
+
+def _candidate_thresholds(curves: Sequence[Curves], priors: Priors) -> dict[str, float]:
+    """From which smoothed score on a run may be an event: the best F1, however low."""
+    thresholds: dict[str, float] = {}
+    for label in FINDINGS:
+        window = median_run_length(label, priors)
+        total = sum_curves([study[label][window] for study in curves if label in study])
+        if total.f1.max() > 0:
+            thresholds[label] = float(THRESHOLDS[int(total.f1.argmax())])
+    return thresholds
 
 
 def _shortest(label: str, priors: Priors) -> int:
@@ -473,7 +505,7 @@ ContextComparison = dict[str, dict[str, float]]
 def compare_context(
     studies: Sequence[LabelledStudy], priors: Priors, options: FitOptions
 ) -> ContextComparison | None:
-    """Events of studies that were left out, by `transit`, without context and with it.
+    """Events of studies that were left out, by `transit`, without context and judged by it.
 
     None where too few studies know all their labels, or no fold has a context.
     """
@@ -483,7 +515,7 @@ def compare_context(
     folds = min(options.folds, len(complete))
     truths = [_truth(study) for fold in range(folds) for study in complete[fold::folds]]
     comparison: ContextComparison = {}
-    for name, context in (("without", False), ("with", True)):
+    for name, context in _USES.items():
         predictions: list[Annotation] = []
         uses = False
         for fold in range(folds):
@@ -491,11 +523,13 @@ def compare_context(
             fitted = fit_decoder(others, priors, options.model_copy(update={"context": context}))
             uses |= fitted.uses_context
             predictions += [_predict(s, TRANSIT, priors, fitted) for s in complete[fold::folds]]
-        if context and not uses:
+        if context != "none" and not uses:
             return None
         comparison[name] = compared_figures(evaluate(truths, predictions))
     return comparison
 
+
+_USES: Final[dict[str, ContextUse]] = {"without": "none", "with": "events"}
 
 _OFFICIAL, _FINDINGS = "official mAP", "F1 of findings"
 

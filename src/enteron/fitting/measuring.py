@@ -68,7 +68,16 @@ def with_measured(calibration: Calibration, measured: Mapping[str, Measured]) ->
         for finding, rule in extended.events.items()
     }
     frames = {name: _switched_off(getattr(extended, name), off) for name in ("paper", "likelihood")}
-    return extended.model_copy(update={"events": events, **frames})
+    context = extended.event_context
+    if context is not None:
+        reported = {
+            name: {
+                finding: x for finding, x in getattr(context, name).items() if finding not in off
+            }
+            for name in ("constants", "candidates")
+        }
+        context = context.model_copy(update=reported)
+    return extended.model_copy(update={"events": events, "event_context": context, **frames})
 
 
 def _switched_off(frames: FrameCalibration, off: set[str]) -> FrameCalibration:

@@ -27,6 +27,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, m
 
 from enteron.appearance import Likeness
 from enteron.calibration import FrameCalibration
+from enteron.context import EventContext
 from enteron.datasets.submission import MAX_FRAME, write_submission
 from enteron.decoding import DecodedEvent, DecodeOptions
 from enteron.decoding.events import to_annotation
@@ -252,6 +253,7 @@ class RunRecord(_Facts):
     preset: str | None = None
     options: DecodeOptions | None = None
     frame_calibration: FrameCalibration | None = None  # applied to the scores before decoding
+    event_context: EventContext | None = None  # what judged events by what surrounds them
     base_rates: dict[str, float] = Field(default_factory=dict)
     """Of each label in the studies of that calibration, as far as they show it."""
     thresholds: dict[str, float | None] = Field(default_factory=dict)

@@ -350,6 +350,8 @@ def _model_facts(run: RunRecord) -> tuple[Fact, ...]:
                 ", ".join(frames.context.used_for),
             )
         )
+    if run.event_context is not None:
+        facts.append(Fact("Findings are judged by", "their scores and those of the minutes around"))
     if model and model.split:
         facts.append(
             Fact("Fingerprint of the split into training and validation", model.split[:16])
