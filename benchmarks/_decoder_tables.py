@@ -301,8 +301,6 @@ def differences_table(rows: dict[str, Row]) -> Table:
         ("transit, context", "transit"),
         ("challenge, context", "challenge"),
         ("clinical, context", "clinical"),
-        ("transit, frames refined", "transit"),
-        ("clinical, frames refined", "clinical"),
     ):
         pairs = list(zip(rows[better].evaluations, rows[other].evaluations, strict=True))
         result.add_row(

@@ -10,12 +10,14 @@ import argparse
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import numpy as np
 
 from benchmarks._decoder_tables import Row, Truth, judged, show
 from benchmarks._simulation import SimulationOptions, simulate
+from benchmarks._training_data import SPAWN, cores
 from enteron.calibration import Calibration
 from enteron.datasets.label_table import LabelTable, truth_events
 from enteron.datasets.submission import read_events
@@ -41,8 +43,10 @@ RATES = base_rates(PACKAGED)  # of the training data of the simulated classifier
 PAPER, TRANSIT = PRESETS["paper"], PRESETS["transit"]
 BACKDATED = PAPER.model_copy(update={"state_machine": StateMachineOptions(backdate=True)})
 
-CONTEXTS: dict[str, ContextUse] = {", context": "events", ", frames refined": "frames"}
-"""Ends of names of rows: what the scores around in time are used for."""
+CONTEXT = ", context"
+"""Rows whose findings are judged by what surrounds them in time."""
+
+USES: tuple[ContextUse, ...] = ("none", "events")
 
 LESIONS = ("transit", "challenge", "clinical")
 """Presets of which pictures of lesions are judged, too."""
@@ -59,10 +63,14 @@ def main() -> None:
     print(f"simulated scores of level '{arguments.level}', {arguments.seeds} seeds")
     print("fitted on every other study, evaluated on the rest\n", flush=True)
     rows = {row.name: row for row in all_rows()}
-    for seed in range(arguments.seeds):
-        begin = time.perf_counter()
-        run_seed(seed, studies, rows, arguments.level)
-        log(f"seed {seed}: {time.perf_counter() - begin:.0f} s")
+    tasks = [(seed, studies, arguments.level) for seed in range(arguments.seeds)]
+    with ProcessPoolExecutor(cores(), mp_context=SPAWN) as pool:
+        for results in pool.map(run_seed, tasks):
+            for result in results:
+                row = rows[result.name]
+                row.events += result.events
+                row.evaluations += result.evaluations
+                row.lesions += result.lesions
     show(list(rows.values()), [truth for truth, _ in studies[1::2]])
 
 
@@ -119,17 +127,17 @@ def all_rows() -> list[Row]:
         Row("transit, context"),
         Row("challenge, context", options=PRESETS["challenge"]),
         Row("clinical, context"),
-        Row("transit, frames refined"),
-        Row("clinical, frames refined"),
         Row("oracle: truth through paper", oracle=True),
         Row("oracle: truth through transit", oracle=True),
         Row("oracle: that, cut", options=PRESETS["challenge"], oracle=True),
     ]
 
 
-def run_seed(
-    seed: int, studies: list[tuple[Truth, Scores]], rows: dict[str, Row], level: str
-) -> None:
+def run_seed(task: tuple[int, list[tuple[Truth, Scores]], str]) -> list[Row]:
+    """All rows for scores that are simulated with one seed."""
+    seed, studies, level = task
+    begin = time.perf_counter()
+    rows = {row.name: row for row in all_rows() if not (row.oracle and seed)}
     options = SimulationOptions(level=level)  # type: ignore[arg-type]
     labelled: list[LabelledStudy] = []
     for index, (truth, scores) in enumerate(studies):
@@ -144,28 +152,26 @@ def run_seed(
     # The budget of `clinical` is what the paper's decoder spends on the studies of the fit.
     calibration = fit_calibration(fitting)
     spent = cost_per_study(fitting, calibration, priors)
-    uses: dict[str, ContextUse] = {"": "none", **CONTEXTS}
-    fitted = {
-        end: fit_decoder(fitting, priors, FitOptions(budget=max(spent, 0.01), context=use))
-        for end, use in uses.items()
-    }
-    calibration = fitted[""]
+    calibration, with_context = (
+        fit_decoder(fitting, priors, FitOptions(budget=max(spent, 0.01), context=use))
+        for use in USES
+    )
     log(f"  kappa {calibration.kappa}, low {calibration.low}, budget {spent:.2f} a study")
-    log(f"  {fitted[', context'].event_context}")
+    log(f"  {with_context.event_context}")
     decoded: dict[str, list[list[DecodedEvent]]] = {}
     for name, row in rows.items():
-        if row.oracle and seed:
-            continue
         base = name.removesuffix(", anatomy only")
         if base not in decoded:
             predict = predictor(base, priors)
-            end = next((end for end in CONTEXTS if base.endswith(end)), "")
-            decoded[base] = [predict(study, fitted[end]) for study in evaluated]
+            rules = with_context if base.endswith(CONTEXT) else calibration
+            decoded[base] = [predict(study, rules) for study in evaluated]
         events = [[e for e in study if e.label in row.only] for study in decoded[base]]
         row.events.append(events)
         row.evaluations.append(evaluate_events(truths, events, row.options))
         if base == name and name.split(",")[0] in LESIONS:
             row.lesions.append(judged(truths, evaluated, events))
+    log(f"seed {seed}: {time.perf_counter() - begin:.0f} s")
+    return list(rows.values())
 
 
 def priors_of(studies: list[LabelledStudy]) -> Priors:

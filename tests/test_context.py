@@ -29,6 +29,7 @@ from enteron.decoding import PRESETS, decode
 from enteron.decoding.pipeline import decision_thresholds
 from enteron.errors import ConfigError
 from enteron.labels import COLUMN, FINDINGS, LABELS
+from enteron.priors import load_priors
 from enteron.types import FrameAxis, Scores
 
 SCALES = (3.0, 50.0, 1000.0)
@@ -163,8 +164,9 @@ JUDGE = EventContext(
     scales=(100.0, 3000.0),
     peak=1.0,
     duration=0.5,
+    region=2.0,
     around=(-1.0, 3.0),
-    constants={"blood": 4.0},
+    constants={"blood": 4.9},
     candidates={"blood": 0.5},
     threshold=0.4,
     clinical=None,
@@ -172,9 +174,9 @@ JUDGE = EventContext(
 
 
 def test_the_confidence_of_an_event_is_a_logistic_sum():
-    terms = event_terms(np.array([0.8]), np.array([9]), np.array([[0.25, 0.5]]))
-    odds = np.log(4) + 0.5 * np.log(10) - 0.25 + 3 * 0.5 + 4
-    assert JUDGE.confidence("blood", terms)[0] == pytest.approx(1 / (1 + np.exp(-odds)))
+    terms = event_terms(np.array([0.8]), np.array([9]), np.array([-0.7]), np.array([[0.25, 0.5]]))
+    odds = np.log(4) + 0.5 * np.log(10) - 2 * 0.7 - 0.25 + 3 * 0.5 + 4.9
+    assert JUDGE.confidence(["blood"], terms)[0] == pytest.approx(1 / (1 + np.exp(-odds)))
 
 
 @pytest.mark.parametrize(
@@ -225,6 +227,24 @@ def test_what_surrounds_an_event_decides_on_it():
     judged = plain.model_copy(update={"event_context": lenient})
     assert [where for where, _ in decoded_blood(judged, "transit")] == [6, 1]
     assert [where for where, _ in decoded_blood(judged, "clinical")] == [6]
+
+
+def test_the_region_of_an_event_speaks_for_it_or_against_it():
+    """Blood is seen more often in the colon than in the small intestine (priors of Galar)."""
+    shares = load_priors().given_region.shares
+    assert shares["colon"]["blood"] > shares["small intestine"]["blood"]
+    confidences: list[float] = []
+    for region in ("small intestine", "colon"):
+        values = lone_and_crowded().values.copy()
+        values[:, :5] = 0.01
+        values[:, COLUMN[region]] = 0.9
+        lenient = JUDGE.model_copy(update={"threshold": 1e-6})
+        calibration = Calibration(events=rules(), low=0.9, event_context=lenient)
+        events = decode(scores_of(values), PRESETS["transit"], calibration=calibration)
+        confidences += [e.score or 0.0 for e in events if e.label == "blood" and e.start > 6000]
+    intestine, colon = (np.log(p / (1 - p)) for p in confidences)
+    ratio = np.log((shares["colon"]["blood"] + 1e-4) / (shares["small intestine"]["blood"] + 1e-4))
+    assert colon - intestine == pytest.approx(JUDGE.region * ratio, abs=1e-3)
 
 
 def test_nothing_is_reported_where_everything_costs_more_than_the_budget():

@@ -12,18 +12,19 @@ have nearly the same means, and gaps and unreadable frames need no rule of their
 
 A mean blurs what is short, and a lesion is. So events of findings are looked for in the scores as
 they are, and an `EventContext` says how likely each is a true one, by the same means around its
-picture: a lesion stands out from the seconds around it, in minutes and hours that have others.
+picture and by its region: a lesion stands out from the seconds around it, in minutes and hours that
+have others.
 """
 
 from collections.abc import Sequence
-from functools import cache
-from typing import Annotated, Any, Final, Self
+from typing import Annotated, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 from scipy.special import expit
 
+from enteron.kernels import compiled
 from enteron.labels import FINDINGS, LABELS, LANDMARKS, REGIONS
 from enteron.options import Options
 from enteron.types import Scores
@@ -124,8 +125,8 @@ quarter of an hour, each way."""
 LARGEST_COEFFICIENT: Final = 1000.0
 Coefficient = Annotated[float, Field(ge=-LARGEST_COEFFICIENT, le=LARGEST_COEFFICIENT)]
 Confidence = Annotated[float, Field(gt=0, lt=1)]
-EVENT_TERMS: Final = 2
-"""Terms of an event beside the means: log-odds of its peak, logarithm of its duration."""
+EVENT_TERMS: Final = 3
+"""Terms of an event beside the means: its peak, its duration, its region."""
 
 
 class EventContext(Options):
@@ -139,6 +140,8 @@ class EventContext(Options):
     """Of the log-odds of the largest smoothed score."""
     duration: Coefficient
     """Of ln(1 + rows of a full-length study)."""
+    region: Coefficient
+    """Of ln P(finding | region) / P(finding), from the priors, at the picture."""
     around: tuple[Coefficient, ...]
     """Of each mean of the label's log-odds, at the picture."""
     constants: dict[str, Coefficient]
@@ -159,21 +162,25 @@ class EventContext(Options):
             raise ValueError("constants and candidates name the same findings")
         return self
 
-    def confidence(self, label: str, terms: NDArray[np.floating]) -> NDArray[np.float64]:
-        """(n,) probabilities of events of a finding, from their `event_terms`."""
-        weights = np.array([self.peak, self.duration, *self.around])
-        return expit(terms @ weights + self.constants[label])
+    def confidence(self, labels: Sequence[str], terms: NDArray[np.floating]) -> NDArray[np.float64]:
+        """(n,) probabilities of events of these findings, from their `event_terms`."""
+        weights = np.array([self.peak, self.duration, self.region, *self.around])
+        return expit(terms @ weights + [self.constants[label] for label in labels])
 
 
 def event_terms(
-    peaks: NDArray[np.floating], rows: NDArray[np.floating], around: NDArray[np.floating]
+    peaks: NDArray[np.floating],
+    rows: NDArray[np.floating],
+    region: NDArray[np.floating],
+    around: NDArray[np.floating],
 ) -> NDArray[np.float64]:
-    """(n, 2 + scales) what the confidence of an event is made of.
+    """(n, 3 + scales) what the confidence of an event is made of.
 
-    `peaks` (n,): largest smoothed probability; `rows` (n,) of a full-length study; `around`
-    (n, scales): means of log-odds.
+    `peaks` (n,): largest smoothed probability; `rows` (n,) of a full-length study; `region` (n,):
+    how much more often the finding is there than elsewhere, as a logarithm; `around` (n, scales):
+    means of log-odds.
     """
-    return np.column_stack([log_odds(peaks), np.log1p(rows), around]).astype(np.float64)
+    return np.column_stack([log_odds(peaks), np.log1p(rows), region, around]).astype(np.float64)
 
 
 class ContextGain(Options):
@@ -245,7 +252,7 @@ class TimeMeans:
         rows, before, after = self._slices(block * self._block)
         shape = (len(rows), self._scales.size, rows.shape[1])
         past, future = np.empty(shape, np.float32), np.empty(shape, np.float32)
-        kernel = _kernel(means=True)
+        kernel = compiled(_running_means)
         kernel(rows, before, self._scales, self._past[block].copy(), past)
         kernel(rows[::-1], after[::-1], self._scales, self._future[block].copy(), future[::-1])
         return (past + future) * np.float32(0.5)
@@ -264,7 +271,7 @@ class TimeMeans:
         """For every block the sums (scales, channels + 1) up to it; the last are of the weights."""
         state = np.zeros((self._scales.size, self._rows.shape[1] + 1))
         states: list[NDArray[np.float64]] = []
-        kernel, nothing = _kernel(means=False), np.empty((0, 0, 0), np.float32)
+        kernel, nothing = compiled(_running_sums), np.empty((0, 0, 0), np.float32)
         for start in reversed(starts) if reverse else starts:
             states.append(state.copy())
             rows, before, after = self._slices(start)
@@ -295,18 +302,6 @@ def time_means(
 ) -> NDArray[np.float32]:
     """All means (n, scales, channels) at once."""
     return TimeMeans(rows, where, scales, max(len(rows), 1)).means(0)
-
-
-@cache
-def _kernel(*, means: bool) -> Any:
-    """The kernel, compiled on first use and kept on the disk where a folder for it can be found."""
-    from numba import njit
-
-    function = _running_means if means else _running_sums
-    try:
-        return njit(function, cache=True, nogil=True)
-    except RuntimeError:  # neither the package nor the home folder can be written
-        return njit(function, nogil=True)
 
 
 def _running_means(

@@ -125,6 +125,8 @@ def test_read_needs_a_study_or_the_example(enteron):
     assert "give a study" in said
     assert "or --example to draw one" in said
     assert "either a study or --example" in enteron("read", "x", "--example", code=2).stderr
+    ignored = enteron("read", "--example", "--coarse", code=2)
+    assert "--example takes --out only, not --coarse" in ignored.stderr
 
 
 def test_evaluate_prints_tables_and_json(enteron, files):

@@ -13,7 +13,7 @@ from enteron.fitting.context import LEAST_STUDIES
 from enteron.fitting.decoder import FitOptions, fit_decoder
 from enteron.fitting.event_context import StudyEvents, fit_event_context, study_events
 from enteron.fitting.frames import LabelledStudy
-from enteron.labels import COLUMN, FINDINGS, LABELS, REGIONS
+from enteron.labels import COLUMN, FINDINGS, LABELS
 from enteron.priors import load_priors
 from enteron.types import FrameAxis, Scores
 
@@ -26,7 +26,7 @@ def drawn_study(seed: int) -> LabelledStudy:
     """Lesions in one stretch whose scores are raised, and as many false peaks anywhere."""
     rng = np.random.default_rng(seed)
     truth = np.zeros((ROWS, len(LABELS)), np.bool_)
-    borders = [0, 40, 80, *(400, 5600) + rng.integers(-90, 90, 2), ROWS]
+    borders = [0, 40, 80, *(np.array([400, 5600]) + rng.integers(-90, 90, 2)), ROWS]
     for column, (start, stop) in enumerate(pairwise(borders)):
         truth[start:stop, column] = True
     odds = np.where(truth, 2.0, -2.0) + rng.normal(size=truth.shape)
@@ -49,7 +49,7 @@ STUDIES = [drawn_study(seed) for seed in range(6)]
 def drawn_events(seed: int, count: int = 60) -> StudyEvents:
     """Candidates of two findings, whose second term says whether they are true."""
     rng = np.random.default_rng(seed)
-    terms = rng.normal(size=(count, 2 + len(EVENT_SCALES)))
+    terms = rng.normal(size=(count, 3 + len(EVENT_SCALES)))
     right = terms[:, 1] + 0.5 * terms[:, 0] + 0.5 * rng.normal(size=count) > 0
     touched = np.column_stack([np.flatnonzero(right), np.arange(right.sum())])
     finding = rng.integers(2, size=count) + FINDINGS.index("blood")
@@ -89,7 +89,7 @@ def test_thresholds_are_the_best_of_all_and_the_last_that_can_be_afforded():
     #  alarms                1       2
     study = StudyEvents(
         np.zeros(5, np.int64),
-        np.zeros((5, 6)),
+        np.zeros((5, 7)),
         np.array([True, True, False, True, False]),
         np.array([0, 0, 1.0, 0, 2.0]),
         3,
@@ -105,7 +105,7 @@ def test_thresholds_are_the_best_of_all_and_the_last_that_can_be_afforded():
 def test_nothing_within_the_budget_reports_nothing():
     study = StudyEvents(
         np.zeros(2, np.int64),
-        np.zeros((2, 6)),
+        np.zeros((2, 7)),
         np.array([False, True]),
         np.array([5.0, 0.0]),
         1,

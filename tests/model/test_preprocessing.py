@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from enteron.errors import ModelError
-from enteron.model import resampling, torchvision_operators
+from enteron.kernels import compiled
+from enteron.model import torchvision_operators
 from enteron.model.preprocessing import Preprocessing
 from enteron.model.resampling import resize
 
@@ -103,10 +104,10 @@ def test_the_kernel_runs_where_it_cannot_be_stored(monkeypatch):
         return compile_function(function, **options)
 
     monkeypatch.setattr(numba, "njit", without_cache)
-    resampling._combine_rows.cache_clear()
+    compiled.cache_clear()
     try:
         array = picture(64, 48)
         expected = Image.fromarray(array).resize((20, 30), Image.Resampling.BICUBIC)
         np.testing.assert_array_equal(resize(array, 30, 20, "bicubic"), np.asarray(expected))
     finally:
-        resampling._combine_rows.cache_clear()
+        compiled.cache_clear()

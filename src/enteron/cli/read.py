@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 
 def read(
+    context: typer.Context,
     study: Annotated[
         Path | None,
         typer.Argument(
@@ -148,6 +149,7 @@ def read(
                 "give a study: a folder of frames or a video; or --example to draw one",
                 param_hint="'STUDY'",
             )
+        _require_example_alone(context)
         from enteron.cli.demo import show_example
 
         show_example(out or Path("enteron-example"))
@@ -196,6 +198,18 @@ def read(
         show(reading)
         return
     _read_several(reader, found, folder, truths, progress)
+
+
+def _require_example_alone(context: typer.Context) -> None:
+    """Refuse options that the example would not heed."""
+    for name in context.params:
+        source = context.get_parameter_source(name)
+        given = source is not None and source.name == "COMMANDLINE"
+        if given and name not in ("example", "out"):
+            raise typer.BadParameter(
+                f"--example takes --out only, not --{name.replace('_', '-')}: read a study with it",
+                param_hint="'--example'",
+            )
 
 
 def _require_free(options: "Mapping[str, object]") -> None:

@@ -4,7 +4,8 @@ Rows are those of the study at hand. `row_scale` says how many rows of a full-le
 them stands for, and is needed wherever a length is compared with full-length statistics.
 """
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -75,6 +76,31 @@ def gate(
             if gated and shares.get(label, 0.0) < implausible:
                 result[region.start : region.stop, column] *= np.float32(factor)
     return result
+
+
+_LEAST_SHARE = 1e-4  # of a region's frames: nothing is impossible where it was not seen
+
+
+def finding_log_ratios(priors: Priors) -> dict[str, dict[str, float]]:
+    """By region and finding the logarithm of P(finding | region) / P(finding)."""
+    shares, frames = priors.given_region.shares, priors.given_region.frames
+    total = max(sum(frames.values()), 1)
+    ratios: dict[str, dict[str, float]] = {region: {} for region in shares}
+    for label in FINDINGS:
+        overall = sum(frames[region] * shares[region].get(label, 0.0) for region in shares) / total
+        for region in shares:
+            share = shares[region].get(label, 0.0)
+            ratios[region][label] = math.log((share + _LEAST_SHARE) / (overall + _LEAST_SHARE))
+    return ratios
+
+
+def regions_at(rows: NDArray[np.int64], regions: Sequence[DecodedRun]) -> list[str | None]:
+    """The region that each row lies in; None where there is none."""
+    found: list[str | None] = [None] * rows.size
+    for region in regions:
+        for index in np.flatnonzero((rows >= region.start) & (rows < region.stop)).tolist():
+            found[index] = region.label
+    return found
 
 
 def median_run_length(label: str, priors: Priors) -> int:

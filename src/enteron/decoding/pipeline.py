@@ -29,8 +29,10 @@ from enteron.decoding.findings import (
     Candidate,
     event_confidence,
     find_candidates,
+    finding_log_ratios,
     gate,
     median_run_length,
+    regions_at,
     select_candidates,
     smooth_findings,
 )
@@ -75,6 +77,10 @@ def decode(
     return Decoder(scores, options, priors, calibration).events()
 
 
+JudgedCandidate = tuple[Candidate, float]
+"""A candidate, and the probability that it is a true event."""
+
+
 class Decoder:
     """One study, decoded step by step."""
 
@@ -108,7 +114,8 @@ class Decoder:
         if guarantee is not None:
             findings = self.promised_findings(regions, guarantee)
         else:
-            findings = self.rank(self.findings(self.smooth(regions, self.windows())))
+            smoothed = self.smooth(regions, self.windows())
+            findings = self.rank(self.findings(smoothed, regions))
         events = [self._event(run, regions) for run in (*anatomy, *findings)]
         return drop_silent(events, self.calibration) if self.options.silence else events
 
@@ -189,22 +196,26 @@ class Decoder:
         smoothed[:, len(ANATOMY) :] = smooth_findings(self.p, self.options.findings, scaled)
         return self._gate(smoothed, regions)
 
-    def findings(self, smoothed: NDArray[np.float32]) -> list[Candidate]:
-        """Candidates by hysteresis, within the limits, by persistence.
+    def findings(
+        self, smoothed: NDArray[np.float32], regions: Sequence[DecodedRun]
+    ) -> list[JudgedCandidate]:
+        """Candidates by hysteresis, within the limits, by persistence, and how likely each is true.
 
-        With an event context only those that are likely enough to be true.
+        With an event context only those that are likely enough.
         """
         thresholds = decision_thresholds(self.options, self.calibration)
         candidates = self.candidates(smoothed, thresholds)
         context = self.event_context
         if context is None:
-            return candidates
+            return [(c, event_confidence(c, self.calibration)) for c in candidates]
         is_clinical = self.options.findings.threshold == "clinical"
         least = context.clinical if is_clinical else context.threshold
         if least is None:
             return []
-        confidences = self.confidences(candidates)
-        return [c for c, p in zip(candidates, confidences, strict=True) if p >= least]
+        terms = self.event_terms(candidates, regions, context.scales)
+        confidences = context.confidence([c.label for c in candidates], terms).tolist()
+        judged = zip(candidates, confidences, strict=True)
+        return [(candidate, confidence) for candidate, confidence in judged if confidence >= least]
 
     def candidates(
         self, smoothed: NDArray[np.float32], thresholds: Mapping[str, float | None]
@@ -218,51 +229,52 @@ class Decoder:
                 candidates += find_candidates(label, column, threshold, self.low, self.row_scale)
         return select_candidates(candidates, self.options.findings, self.priors, self.row_scale)
 
-    def confidences(self, candidates: Sequence[Candidate]) -> list[float]:
-        """Of each candidate the probability that it is a true event."""
-        context = self.event_context
-        if context is None:
-            return [event_confidence(candidate, self.calibration) for candidate in candidates]
-        terms = self.event_terms(candidates, context.scales)
-        return [
-            float(context.confidence(candidate.label, row[None])[0])
-            for candidate, row in zip(candidates, terms, strict=True)
-        ]
-
     def event_terms(
-        self, candidates: Sequence[Candidate], scales: Sequence[float]
+        self,
+        candidates: Sequence[Candidate],
+        regions: Sequence[DecodedRun],
+        scales: Sequence[float],
     ) -> NDArray[np.float64]:
-        """(candidates, 2 + scales) what their confidences are made of."""
-        pictures = [self.scores.best_row(c.label, range(c.start, c.stop)) for c in candidates]
+        """(candidates, 3 + scales) what their confidences are made of."""
+        pictures = np.array(
+            [self.scores.best_row(c.label, range(c.start, c.stop)) for c in candidates], np.int64
+        )
         columns = [COLUMN[candidate.label] - len(ANATOMY) for candidate in candidates]
         findings = all_log_odds(self.p[:, len(ANATOMY) :])
-        where = positions(self.scores)
-        around = means_at(findings, where, scales, np.array(pictures, np.int64))
+        around = means_at(findings, positions(self.scores), scales, pictures)
+        of_region = finding_log_ratios(self.priors)
         return event_terms(
             np.array([candidate.peak for candidate in candidates]),
             np.array([(c.stop - c.start) * self.row_scale for c in candidates]),
+            np.array(
+                [
+                    0.0 if region is None else of_region[region][label]
+                    for region, label in zip(
+                        regions_at(pictures, regions), [c.label for c in candidates], strict=True
+                    )
+                ]
+            ),
             around[np.arange(len(candidates)), :, columns],
         )
 
-    def rank(self, candidates: list[Candidate]) -> list[DecodedRun]:
+    def rank(self, judged: Sequence[JudgedCandidate]) -> list[DecodedRun]:
         """Candidates, which are ordered by persistence, as scored runs in the order of the options.
 
         With `confidence` the score is the probability that the event is true, and both ends get a
         confidence of their own.
         """
         if self.options.findings.rank == "persistence":
-            return [DecodedRun(c.label, c.start, c.stop, c.mean) for c in candidates]
+            return [DecodedRun(c.label, c.start, c.stop, c.mean) for c, _ in judged]
         runs: list[DecodedRun] = []
         for label in FINDINGS:
-            of_label = [c for c in candidates if c.label == label]
+            of_label = [(c, confidence) for c, confidence in judged if c.label == label]
             if not of_label:
                 continue
             label_evidence = self._evidence(label, self.p[:, COLUMN[label]])
-            starts = np.array([c.start for c in of_label])
-            stops = np.array([c.stop for c in of_label])
+            starts = np.array([c.start for c, _ in of_label])
+            stops = np.array([c.stop for c, _ in of_label])
             onsets = edge_confidence(label_evidence, starts, self.kappa)
             ends = edge_confidence(-label_evidence, stops, self.kappa)
-            confidences = self.confidences(of_label)
             runs += [
                 DecodedRun(
                     label,
@@ -272,9 +284,7 @@ class Decoder:
                     float(onset),
                     float(end),
                 )
-                for candidate, confidence, onset, end in zip(
-                    of_label, confidences, onsets, ends, strict=True
-                )
+                for (candidate, confidence), onset, end in zip(of_label, onsets, ends, strict=True)
             ]
         return sorted(runs, key=lambda run: (-run.score, run.start, COLUMN[run.label]))
 

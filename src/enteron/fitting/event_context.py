@@ -38,7 +38,7 @@ class StudyEvents:
     """The candidates of one study beside its true events."""
 
     finding: NDArray[np.int64]  # (n,) position in FINDINGS
-    terms: NDArray[np.float64]  # (n, 2 + scales)
+    terms: NDArray[np.float64]  # (n, 3 + scales)
     right: NDArray[np.bool_]  # (n,) whether it touches a true event
     alarms: NDArray[np.float64]  # (n,) false alarms that it counts as
     truths: int  # true events
@@ -55,7 +55,8 @@ def study_events(
     """Candidates at these thresholds, of the findings that the study knows throughout."""
     plain = calibration.model_copy(update={"event_context": None})
     decoder = Decoder(study.scores, TRANSIT, priors, plain)
-    smoothed = decoder.smooth(decoder.regions()[0], decoder.windows())
+    regions = decoder.regions()[0]
+    smoothed = decoder.smooth(regions, decoder.windows())
     known = {
         label: threshold
         for label, threshold in thresholds.items()
@@ -80,7 +81,7 @@ def study_events(
         truths += len(true_spans)
     return StudyEvents(
         np.array([FINDINGS.index(c.label) for c in candidates], np.int64),
-        decoder.event_terms(candidates, scales),
+        decoder.event_terms(candidates, regions, scales),
         right,
         alarms,
         truths,
@@ -116,6 +117,7 @@ def fit_event_context(
         scales=tuple(scales),
         peak=rounded[0],
         duration=rounded[1],
+        region=rounded[2],
         around=tuple(rounded[EVENT_TERMS:]),
         constants={
             label: round(float(constants[FINDINGS.index(label)]), 6) for label in thresholds

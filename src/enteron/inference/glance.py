@@ -14,16 +14,16 @@ on any number of threads.
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from enteron.errors import ModelError
 from enteron.files import read_bytes
+from enteron.kernels import compiled
 from enteron.labels import LABELS
 from enteron.model.tensor_table import read_table
 
@@ -75,7 +75,7 @@ class Glance:
 
     def log_odds(self, pictures: NDArray[np.uint8]) -> NDArray[np.float32]:
         """(n, 17) what the model is likely to say of each of the small pictures (n, 56, 56, 3)."""
-        convolve = _convolution()
+        convolve = compiled(_convolve)
         result = np.empty((len(pictures), len(LABELS)), np.float32)
         weights, bias = self.tensors["output.weight"], self.tensors["output.bias"]
         for index, picture in enumerate(pictures):
@@ -114,17 +114,6 @@ def read_glance(path: Path) -> tuple[Glance, str]:
         if entry.dtype == "F32"
     }
     return Glance(tensors), hashlib.sha256(content).hexdigest()
-
-
-@cache
-def _convolution() -> Any:
-    """The kernel, compiled on first use and kept on the disk where a folder for it can be found."""
-    from numba import njit
-
-    try:
-        return njit(_convolve, cache=True, nogil=True)
-    except RuntimeError:  # neither the package nor the home folder can be written
-        return njit(_convolve, nogil=True)
 
 
 def _convolve(

@@ -6,11 +6,13 @@ Pillow itself is several times as slow (`enteron bench resampling`).
 """
 
 import math
-from functools import cache, lru_cache
-from typing import Any, Literal
+from functools import lru_cache
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
+
+from enteron.kernels import compiled
 
 Interpolation = Literal["bicubic", "bilinear"]
 
@@ -28,7 +30,7 @@ def resize(
     """A picture (h, w, 3) to (height, width, 3): along x first, and rounded after each axis."""
     import cv2
 
-    combine = _combine_rows()
+    combine = compiled(_weighted_sums)
     rows, columns = picture.shape[:2]
     if columns != width:
         # Turned on its side, so that the pixels of a weight lie next to each other in memory.
@@ -75,17 +77,6 @@ def _filter(x: NDArray[np.float64], interpolation: Interpolation) -> NDArray[np.
     near = ((a + 2) * x - (a + 3)) * x * x + 1
     far = (((x - 5) * x + 8) * x - 4) * a
     return np.where(x < 1, near, np.where(x < 2, far, 0.0))
-
-
-@cache
-def _combine_rows() -> Any:
-    """The kernel, compiled on first use and kept on the disk where a folder for it can be found."""
-    from numba import njit
-
-    try:
-        return njit(_weighted_sums, cache=True, nogil=True)
-    except RuntimeError:  # neither the package nor the home folder can be written
-        return njit(_weighted_sums, nogil=True)
 
 
 def _weighted_sums(
