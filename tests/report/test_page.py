@@ -272,6 +272,27 @@ def test_thresholds_mark_events_in_doubt(tmp_path):
     ) in text
 
 
+def test_events_judged_by_what_surrounds_them_are_in_doubt_by_their_confidence(tmp_path):
+    """Thresholds then only say which runs of scores are looked at, and are low."""
+    folder = write_folder(tmp_path)
+    context = {
+        "scales": [100.0],
+        "peak": 1.0,
+        "duration": 0.0,
+        "region": 0.0,
+        "around": [0.5],
+        "constants": {"blood": 0.0},
+        "candidates": {"blood": 0.9},
+        "threshold": 0.3,
+        "clinical": None,
+    }
+    edit_json(folder / "run.json", thresholds={"blood": 0.9}, event_context=context)
+    text = page(folder).text
+    assert "In doubt: 1 of 4 events: polyp at frame 350 confidence 0.41" in text
+    assert "above the threshold" not in text
+    assert "Findings are judged by their scores and those of the minutes around" in text
+
+
 def test_without_thresholds_nothing_is_said_about_them(tmp_path):
     text = page(write_folder(tmp_path)).text
     section = text[text.index("Events in doubt") :]

@@ -280,6 +280,8 @@ def show_reliability(calibration: "Calibration") -> None:
         true = sum(b.events * b.true_share for b in high)
         rule = calibration.events.get(finding)
         curve = "logistic" if rule is None or rule.curve is None else rule.curve.method
+        if calibration.event_context is not None:
+            curve = "with context"
         rows.add_row(
             finding,
             f"{result.events:,}",

@@ -80,6 +80,8 @@ def confidence_panel(
         for label, threshold in run.thresholds.items()
         if label in FINDINGS and threshold is not None
     }
+    if run.event_context is not None:  # thresholds only say what is looked at, confidences decide
+        thresholds = {}
     doubtful = sorted(
         (
             doubt
