@@ -169,15 +169,16 @@ def unseen(result: Result, use: bool) -> UnseenScores:
         else study.scores.values
         for study in result.studies
     ]
-    return UnseenScores([frequent(study.truth, result) for study in result.studies], values)
+    return UnseenScores(with_frequent_findings(result.studies), values)
 
 
-def frequent(truth: NDArray[np.bool_], result: Result) -> NDArray[np.bool_]:
-    """The truth without findings that too few test frames show, which then do not count."""
-    total = np.sum([study.truth.sum(axis=0) for study in result.studies], axis=0)
+def with_frequent_findings(studies: Sequence[LabelledStudy]) -> list[NDArray[np.bool_]]:
+    """The truths without findings that too few frames of all studies show: those do not count."""
+    total = np.sum([study.truth.sum(axis=0) for study in studies], axis=0)
     rare = [COLUMN[f] for f in FINDINGS if total[COLUMN[f]] < LEAST_POSITIVES]
-    kept = truth.copy()
-    kept[:, rare] = False
+    kept = [study.truth.copy() for study in studies]
+    for truth in kept:
+        truth[:, rare] = False
     return kept
 
 

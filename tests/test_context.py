@@ -90,13 +90,45 @@ def test_refined_scores_are_weighted_sums_of_log_odds(count: int):
     np.testing.assert_allclose(CONTEXT.refined(scores), 1 / (1 + np.exp(-expected)), atol=1e-5)
 
 
+@pytest.mark.parametrize("count", [1, 2, 10, 250])
+def test_the_highest_hundredth_of_a_study_counts_for_its_findings(count: int):
+    scores = scores_of(np.random.default_rng(count).random((count, len(LABELS))))
+    context = CONTEXT.model_copy(update={"study": 3.0})
+    odds = log_odds(CONTEXT.refined(scores)).astype(float)
+    own = np.sort(log_odds(scores.values).astype(float), axis=0)
+    # Between the two rows around the place 99 % up the sorted column.
+    place = 0.99 * (count - 1)
+    low, high = own[int(place)], own[min(int(place) + 1, count - 1)]
+    highest = low + (place - int(place)) * (high - low)
+    odds[:, 8:] = (odds[:, 8:] * 2.25 + 3 * highest[8:]) / (2.25 + 3)
+    np.testing.assert_allclose(context.refined(scores), 1 / (1 + np.exp(-odds)), atol=1e-5)
+
+
+def test_a_study_that_shows_a_finding_is_more_likely_to_show_it_elsewhere():
+    context = CONTEXT.model_copy(update={"study": 2.0})
+    values = np.full((1000, len(LABELS)), 0.2)
+    values[:20, COLUMN["polyp"]] = 0.99
+    refined = context.refined(scores_of(values))[-1]  # beyond the reach of most means
+    assert refined[COLUMN["polyp"]] > 0.5
+    assert refined[COLUMN["ulcer"]] == pytest.approx(0.2, abs=1e-3)
+    assert refined[COLUMN["colon"]] == pytest.approx(0.2, abs=1e-3)
+
+
+def test_groups_in_use_are_those_with_weights():
+    assert CONTEXT.used_for == ("regions", "findings")
+    of_study = CONTEXT.model_copy(update={"findings": (0.0,) * 4, "study": 1.0})
+    assert of_study.used_for == ("regions", "findings")
+    assert of_study.model_copy(update={"study": 0.0}).used_for == ("regions",)
+
+
 @pytest.mark.parametrize("block", [1, 7, 100, 5000])
 def test_blocks_of_any_size_give_the_same(block: int):
     rng = np.random.default_rng(0)
     values = rng.random((333, len(LABELS))).astype(np.float32)
     where = np.cumsum(rng.integers(1, 400, 333)).astype(np.float64)
+    context = CONTEXT.model_copy(update={"study": 2.0})
     np.testing.assert_allclose(
-        CONTEXT.refine(values, where, block), CONTEXT.refine(values, where), atol=1e-6
+        context.refine(values, where, block), context.refine(values, where), atol=1e-6
     )
 
 
@@ -108,8 +140,9 @@ def slow_scores(count: int) -> NDArray[np.float32]:
 
 def test_a_study_at_every_fifth_frame_gets_the_scores_of_every_frame():
     values = slow_scores(6000)
-    every = CONTEXT.refined(scores_of(values))[::5]
-    fifth = CONTEXT.refined(scores_of(values[::5], 5 * np.arange(1200)))
+    context = CONTEXT.model_copy(update={"study": 2.0})
+    every = context.refined(scores_of(values))[::5]
+    fifth = context.refined(scores_of(values[::5], 5 * np.arange(1200)))
     shown = np.maximum(every, fifth) > 0.1
     assert np.quantile(np.abs(every - fifth)[shown], 0.95) < 0.01
 
@@ -277,7 +310,7 @@ def rules() -> dict[str, EventRule]:
 
 def test_large_weights_do_not_push_scores_to_their_limits():
     """A sum would: log-odds of -4 would become -40, and all frames would score the same 0."""
-    heavy = Context(regions=(20.0,) * 7, landmarks=(20.0,) * 7, findings=(20.0,) * 7)
+    heavy = Context(regions=(20.0,) * 7, landmarks=(20.0,) * 7, findings=(20.0,) * 7, study=20.0)
     values = np.full((50, len(LABELS)), 0.02)
     values[20:30] = 0.03
     refined = heavy.refined(scores_of(values))

@@ -43,6 +43,10 @@ LARGEST_LOG_ODDS: Final = 10.0
 """A score nearer to 0 or 1 is no stronger evidence: columns that were thresholded have both."""
 
 LARGEST_WEIGHT: Final = 20.0
+
+HIGHEST: Final = 0.01
+"""Share of a study's frames whose scores say whether it shows a finding at all."""
+
 _BLOCK = 4096  # rows whose means are computed at a time: flat memory, the same result
 
 
@@ -63,6 +67,9 @@ class Context(Options):
     """Weight of the frame itself, beside the one that it has, and of each mean."""
     landmarks: tuple[float, ...]
     findings: tuple[float, ...]
+    study: float = Field(default=0.0, ge=0, le=LARGEST_WEIGHT)
+    """Of findings: weight of the log-odds that one frame in a hundred of the study exceeds. It says
+    whether the study shows the finding at all, which regions of a study leave no doubt of."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -78,7 +85,8 @@ class Context(Options):
     @property
     def used_for(self) -> tuple[str, ...]:
         """The groups that have weights."""
-        return tuple(group for group in GROUPS if any(self.weights(group)))
+        used = [group for group in GROUPS if any(self.weights(group))]
+        return tuple(used if self.study == 0 or "findings" in used else [*used, "findings"])
 
     def weights(self, group: str) -> tuple[float, ...]:
         """The weights of one of `GROUPS`."""
@@ -109,13 +117,27 @@ class Context(Options):
         odds = log_odds(probabilities)
         weights = self.table
         total = 1 + weights.sum(axis=1)
+        total[GROUPS["findings"]] += self.study
+        highest = self._highest(odds)
         refined = np.empty_like(odds)
         means = TimeMeans(odds, where, self.scales, block)
         for index in range(len(means)):
             rows = slice(index * block, (index + 1) * block)
             around = (means.means(index) * weights[:, 1:].T).sum(axis=1)
-            refined[rows] = (odds[rows] * (1 + weights[:, 0]) + around) / total
+            refined[rows] = (odds[rows] * (1 + weights[:, 0]) + around + highest) / total
         return expit(refined).astype(np.float32)
+
+    def _highest(self, odds: NDArray[np.float32]) -> NDArray[np.float32]:
+        """(17,) what the whole study adds to every frame."""
+        added = np.zeros(odds.shape[1], np.float32)
+        if self.study:
+            added[GROUPS["findings"]] = self.study * highest_odds(odds[:, GROUPS["findings"]])
+        return added
+
+
+def highest_odds(odds: NDArray[np.float32]) -> NDArray[np.float32]:
+    """(labels,) log-odds (rows, labels) that one row in a hundred exceeds."""
+    return np.quantile(odds, 1 - HIGHEST, axis=0).astype(np.float32)
 
 
 EVENT_SCALES: Final = (100.0, 300.0, 1000.0, 3000.0)

@@ -92,6 +92,41 @@ def test_noisy_scores_gain_on_a_study_that_was_left_out():
     assert region_accuracy(with_context(new, fitted.context)) > region_accuracy(new) + 0.1
 
 
+def test_findings_of_whole_recordings_have_fixed_weights_and_excerpts_have_their_own():
+    whole = choose_context(STUDIES).context
+    assert whole is not None
+    assert whole.findings == (0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 0.0)
+    assert whole.study == 2.0
+    excerpts = choose_context([replace(s, recording_frames=40_000) for s in STUDIES]).context
+    assert excerpts is not None
+    assert excerpts.study == 0.0
+    assert excerpts.findings != whole.findings[: len(excerpts.findings)]
+    # One excerpt among them is enough: its highest scores say nothing of its recording.
+    mixed = [replace(STUDIES[0], recording_frames=40_000), *STUDIES[1:]]
+    assert choose_context(mixed).context not in (None, whole)
+
+
+def test_fixed_weights_are_left_out_where_frames_lose_by_them():
+    """Lesions of one frame each, and a stretch of raised scores without any."""
+
+    def misleading(seed: int) -> LabelledStudy:
+        rng = np.random.default_rng(seed)
+        truth = STUDIES[0].truth.copy()
+        blood = COLUMN["blood"]
+        truth[:, blood] = False
+        truth[rng.choice(300, 10, replace=False), blood] = True
+        odds = rng.normal(scale=0.1, size=truth.shape)
+        odds[:, blood] += np.where(truth[:, blood], 2.0, -2.0)
+        odds[400:550, blood] = 1.5
+        values = (1 / (1 + np.exp(-odds))).astype("f")
+        scores = Scores(f"s{seed}", STUDIES[0].scores.axis, values)
+        return LabelledStudy(scores, truth)
+
+    fitted = choose_context([misleading(seed) for seed in range(6)])
+    assert fitted.context is None
+    assert fitted.gains["findings"].with_context < fitted.gains["findings"].without
+
+
 def test_scores_that_are_right_are_left_alone():
     perfect = [
         LabelledStudy(
@@ -150,7 +185,7 @@ def test_the_gradients_are_those_of_the_losses(group: str, monkeypatch: pytest.M
         LabelledStudy(s.scores, np.roll(s.truth, 3, axis=1) if group == "landmarks" else s.truth)
         for s in STUDIES[:2]
     ]
-    fit_weights(group, shown, ContextFit())
+    fit_weights(group, shown, ContextFit(fixed=False))
     assert checked == [group]
 
 

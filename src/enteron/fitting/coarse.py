@@ -237,8 +237,15 @@ def _folds(studies: int) -> list[list[int]]:
 
 def refinement_of(calibration: Calibration, priors: Priors) -> Refinement:
     """What `transit` makes of scores before they meet thresholds."""
+    context = frame_calibration(preset("transit"), calibration).context
+    if context is not None and context.study:
+        raise ModelError(
+            "the context of this model's calibration looks at whole studies, and coarse to fine "
+            "decides a piece at a time",
+            "calibrate the model without it",
+        )
     return Refinement(
-        context=frame_calibration(preset("transit"), calibration).context,
+        context=context,
         windows={label: median_run_length(label, priors) for label in FINDINGS},
     )
 

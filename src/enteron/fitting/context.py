@@ -1,9 +1,9 @@
 """Fitting a context (`enteron.context`) on studies that did not train the model.
 
 Weights of regions make the true region of a frame most likely among the five. Those of landmarks
-and of findings make the labels most likely, with an offset and a slope of its own for every label
-and an offset for every study: what is wanted is the order of frames, and calibration fits the rest
-later.
+make the labels most likely, with an offset and a slope of its own for every label and an offset for
+every study: what is wanted is the order of frames, and calibration fits the rest later. So do those
+of findings on excerpts of recordings; for whole recordings they are fixed (`OF_RECORDINGS`).
 
 A capsule that the fitted studies do not show has noisier scores. So half of what is fitted on is
 changed at random: noise on the scores, frames left out, time faster or slower.
@@ -40,6 +40,14 @@ LEAST_STUDIES: Final = 4
 LEAST_POSITIVES: Final = 20
 """Frames that must show a label for its AP to count in the comparison."""
 
+OF_RECORDINGS: Final = {300.0: 1.0, 1000.0: 1.0, 3000.0: 1.0}
+"""Weights of findings in whole recordings, by scale; a frame has 1, its study `OF_STUDY`. They are
+not fitted. Studies of a capsule that trained the network have scores far surer than those of
+another: what is best for them (nothing but the mean of an hour) is not best for the next hospital.
+These were chosen on drawn studies of a capsule each that the network had not seen, PillCam and
+Olympus in turn; anything near is as good (`enteron bench context_weights`)."""
+OF_STUDY: Final = 2.0
+
 _MOST_ROWS = 2000  # per study of those with landmarks or findings, and as many of the others
 
 
@@ -50,6 +58,9 @@ class ContextFit(Options):
     """Labels that may be refined. Frames of regions gain most, but their events lose: the decoder
     sums the evidence of frames itself, and means blur the borders (`enteron bench decoders`)."""
     scales: tuple[float, ...] = SCALES
+    fixed: bool = True
+    """Whether findings of whole recordings have the weights `OF_RECORDINGS`. Those of excerpts are
+    always fitted: the highest scores of an excerpt say nothing of its recording."""
     shrinkage: float = 1e-3
     """Weight of the squared weights."""
     offsets: float = 0.03
@@ -82,7 +93,12 @@ def choose_context(
     A study without any label is no help, and one may know some groups only.
     """
     asked = ContextFit() if options is None else options
-    options = asked.model_copy(update={"scales": scales_within(asked.scales, studies)})
+    options = asked.model_copy(
+        update={
+            "scales": scales_within(asked.scales, studies),
+            "fixed": asked.fixed and all(study.recording_frames is None for study in studies),
+        }
+    )
     gains: dict[str, ContextGain] = {}
     weights: dict[str, tuple[float, ...]] = {}
     for group in options.groups:
@@ -123,8 +139,14 @@ def scales_within(scales: Sequence[float], studies: Sequence[LabelledStudy]) -> 
 
 def _context(weights: dict[str, tuple[float, ...]], options: ContextFit) -> Context:
     """A context with weights for some groups, and none for the others."""
-    none = (0.0,) * (1 + len(options.scales))
-    return Context(scales=options.scales, **{g: weights.get(g, none) for g in GROUPS})
+    size = 1 + len(options.scales)
+    of_group = {group: weights.get(group, (0.0,) * size) for group in GROUPS}
+    of_study = sum(of_group["findings"][size:])  # one weight, or none
+    return Context(
+        scales=options.scales,
+        study=of_study,
+        **{group: own[:size] for group, own in of_group.items()},
+    )
 
 
 def _knowing(group: str, studies: Sequence[LabelledStudy]) -> list[LabelledStudy]:
@@ -141,7 +163,7 @@ def _left_out_gain(
     """The comparison on left-out studies; None where there is nothing to compare."""
     folds = min(options.folds, len(studies))
     refined: list[tuple[LabelledStudy, NDArray[np.float32]]] = []
-    for fold in range(folds):
+    for fold in range(folds):  # nothing is learnt of those left out even where weights are fixed
         weights = _fitted(group, [p for i, p in enumerate(parts) if i % folds != fold], options)
         context = _context({group: weights}, options)
         refined += [(study, context.refined(study.scores)) for study in studies[fold::folds]]
@@ -177,7 +199,9 @@ def _quality(
 
 
 def _fitted(group: str, parts: Sequence["_Design"], options: ContextFit) -> tuple[float, ...]:
-    """Weight of the frame itself and of each mean, for the labels of a group."""
+    """Weight of the frame itself, of each mean and of the study, for the labels of a group."""
+    if group == "findings" and options.fixed:
+        return (0.0, *(OF_RECORDINGS.get(scale, 0.0) for scale in options.scales), OF_STUDY)
     data = _joined(parts)
     fit = _fit_regions if group == "regions" else _fit_labels
     weights = fit(data, options)
