@@ -140,6 +140,7 @@ def literal_gaps(chosen: CoarsePolicy, rows, odds, vectors, guesses) -> list[tup
                 single = max(inside) - best
                 p = literal_chance(fitted.tops, watched.tops, ends, *between, single)
                 chances.append((p, top))
+            chances += literal_doubts(watched, rows, a, b, values, expected)
             for p, row in chances:
                 nothing *= 1 - watched.stake * p
                 if watched.stake * p > worst:
@@ -149,6 +150,32 @@ def literal_gaps(chosen: CoarsePolicy, rows, odds, vectors, guesses) -> list[tup
             nothing, target = 0.0, (a + b) // 2
         result.append((1 - nothing, target))
     return result
+
+
+def literal_doubts(watched, rows, a, b, values, expected) -> list[tuple[float, int]]:
+    """What else a gap is looked into for: an event near its threshold, without averaging."""
+    if watched.threshold is None:
+        return []
+    count = len(expected)
+    borrowed = [values[min(rows, key=lambda r: (abs(r - row), -r))] for row in range(count)]
+    least = watched.threshold - 3 * math.sqrt(watched.doubt)
+    near = [max(pair) >= least for pair in zip(expected, borrowed, strict=True)]
+    found = []
+    for start in range(count):
+        if not near[start] or (start and near[start - 1]):
+            continue
+        run = [row for row in range(start, count) if all(near[start : row + 1])]
+        seen = max(borrowed[row] for row in run) >= watched.threshold
+        peaks = {max(run, key=lambda r: (of[r], -r)) for of in (expected, borrowed)}
+        for peak in sorted(peaks):
+            around = [min(max(row, 0), count - 1) for row in (peak - 1, peak, peak + 1)]
+            share = sum(row not in rows for row in around) / 3
+            inside = min(max(peak, a + 1), b - 1)
+            if share and abs(inside - peak) <= 1:
+                deviations = (expected[peak] - watched.threshold) / math.sqrt(watched.doubt * share)
+                p = 0.5 * math.erfc((deviations if seen else -deviations) / math.sqrt(2))
+                found.append((p, inside))
+    return found
 
 
 def literal_rows(chosen: CoarsePolicy, numbers, odds, vectors, guesses) -> tuple[list[int], float]:
@@ -198,12 +225,16 @@ def look_at(chosen, numbers, odds, vectors, guesses=None, unreadable=(), step=1)
     st.sampled_from([1, 2, 3, 4, 8, 16]),
     st.sampled_from([0.0, 0.02, 0.2, 0.6, 1.0]),
     st.sampled_from([1, 3]),
+    st.booleans(),
 )
-def test_the_rows_are_those_of_a_literal_policy(seed, count, stride, limit, edge):
+def test_the_rows_are_those_of_a_literal_policy(seed, count, stride, limit, edge, doubt):
     odds, vectors, guesses = table(seed, count)
     gaps = np.random.default_rng(seed).random(count) < 0.05
     numbers = np.cumsum(1 + 5 * gaps)
-    chosen = policy(stride, limit, row_frames=2.5, edge=edge)
+    labels = dict(estimate().labels)
+    if doubt:
+        labels["blood"] = WatchedLabel(level=0.2, floor=-0.3, threshold=0.6, doubt=0.5, stake=0.7)
+    chosen = policy(stride, limit, row_frames=2.5, edge=edge, labels=labels)
     result = look_at(chosen, numbers, odds, vectors, guesses)
     rows, missed = literal_rows(chosen, numbers.tolist(), odds, vectors, guesses)
     assert result.rows.tolist() == rows
@@ -569,7 +600,7 @@ class LastHead(StubHead):
 
 
 WATCHED = {
-    "polyp": WatchedLabel(level=0.0, floor=-0.2),
+    "polyp": WatchedLabel(level=0.0, floor=-0.2, threshold=0.5),
     "erosion": WatchedLabel(level=0.3, floor=0.3),
 }
 
@@ -611,6 +642,52 @@ def test_what_is_expected_unseen_is_what_is_unseen_in_other_studies():
     # A fit that is right up to the chance of so many gaps: 3 standard deviations of a count.
     assert really > 20
     assert abs(expected - really) < 3 * math.sqrt(really) + 0.3 * really
+
+
+def test_doubt_is_what_expectations_near_the_threshold_are_wrong_by():
+    reading = full(1, 300)
+    column, threshold = COLUMN["polyp"], 0.5
+    squares, shares = [1.0], [1.0]  # a broad error where nothing is known
+    for stride in (2, 4, 8, 16):
+        for offset in (0, stride // 2):
+            odds = reading.log_odds[offset:].astype(float)
+            count = len(odds)
+            rows = sorted({*range(0, count, stride), count - 1})
+            expected = literal_expected(rows, odds, reading.guesses[offset:].astype(float), column)
+            for row in range(count):
+                around = [min(max(r, 0), count - 1) for r in (row - 1, row, row + 1)]
+                share = sum(r not in rows for r in around) / 3
+                if share and abs(expected[row] - threshold) < 2:
+                    squares.append((expected[row] - float(odds[row, column])) ** 2)
+                    shares.append(share)
+    fitted = fitted_on(reading)
+    assert len(shares) > 300
+    assert fitted.labels["polyp"].doubt == pytest.approx(sum(squares) / sum(shares), rel=1e-3)
+    assert fitted.labels["erosion"].doubt == 0.0  # there are no events of it
+
+
+def test_a_doubtful_event_is_looked_at_until_nothing_borrowed_decides():
+    """Means over nine rows of .45 or .55, thresholds of .5: one borrowed row would decide."""
+    random = np.random.default_rng(0)
+    odds = np.full((129, len(LABELS)), -4.0)
+    column = COLUMN["polyp"]
+    rows = np.arange(40, 60)
+    for mean in (0.45, 0.55, 4.0):
+        odds[rows, column] = mean + random.normal(scale=0.3, size=rows.size)
+        guesses = odds + random.normal(scale=0.3, size=odds.shape)
+        watched = {"polyp": WatchedLabel(level=0.5, floor=-1.0, threshold=0.5, doubt=0.1)}
+        never = (-9.0,) + (0.0,) * 5
+        chosen = policy(
+            16, 0.02, edge=64, labels=watched, appears=never, disappears=never, tops=never,
+            refinement=Refinement(windows={"polyp": 9}),
+        )  # fmt: skip
+        result = look_at(chosen, np.arange(129), odds, np.ones((129, 4)), guesses)
+        refine = chosen.estimate.refinement.refined
+        full_mean = refine(odds, np.arange(129.0), 1.0)[:, column]
+        seen = refine(odds[result.source], np.arange(129.0), 1.0)[:, column]
+        assert (seen.max() >= 0.5) == (full_mean.max() >= 0.5)
+        assert (result.rows.size > 9) == (mean < 1)  # nobody doubts the last one
+        assert result.rows.size < 40
 
 
 def test_estimates_are_stored_and_read_again():

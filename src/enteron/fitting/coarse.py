@@ -71,6 +71,8 @@ UNREPORTED_STAKE: Final = 0.1
 
 _FOLDS = 3
 _RIDGE = 1.0  # of the constants of labels, and of the slopes
+_NEAR = 2.0  # log-odds from a threshold within which errors of what is expected count
+_UNKNOWN_DOUBT = 1.0  # mean square error where nothing is known of it
 _MOST_EXAMPLES = 400_000  # per curve; more are thinned evenly
 
 
@@ -278,10 +280,12 @@ def watched_labels(
     for label in WATCHED:
         threshold = thresholds.get(label)
         level = floor = np.inf
+        of_events: float | None = None
         stake = UNREPORTED_STAKE
         if threshold is not None:
             level, floor = logit(np.array([threshold, low * threshold])).tolist()
             if label in FINDINGS:
+                of_events = level
                 candidate = Candidate(label, 0, 1, threshold, threshold, 0.0)
                 stake = max(event_confidence(candidate, calibration), UNREPORTED_STAKE)
             else:
@@ -294,6 +298,7 @@ def watched_labels(
                 level=round((level - own) * spread, 6),
                 floor=round((min(level, floor) - own) * spread, 6),
                 stake=round(stake, 4),
+                threshold=None if of_events is None else round((of_events - own) * spread, 6),
             )
     return labels
 
@@ -363,11 +368,15 @@ def fit_coarse(
     """
     refinement = Refinement() if refinement is None else refinement
     curves = [[_NO_EXAMPLES for _ in labels] for _ in range(3)]
+    doubts = {label: np.zeros(2) for label in labels}
     for reading, stride in product(readings, STRIDES):
         for offset in (0, stride // 2):
             if reading.log_odds.shape[0] <= 2 * stride:
                 continue
             part = _thinned(head, reading, stride, offset, refinement)
+            for label in doubts:
+                reach = refinement.reach(label, reading.row_frames)
+                doubts[label] += _doubt(part, COLUMN[label], labels[label].threshold, reach)
             for number, (label, watched) in enumerate(labels.items()):
                 examples = _examples(part, COLUMN[label], watched)
                 for curve, (terms, crossed) in zip(curves, examples, strict=True):
@@ -395,6 +404,7 @@ def fit_coarse(
                     "appears": appears_offsets[k],
                     "disappears": disappears_offsets[k],
                     "tops": tops_offsets[k],
+                    "doubt": 0.0 if watched.threshold is None else _mean_doubt(doubts[label]),
                 }
             )
             for k, (label, watched) in enumerate(labels.items())
@@ -430,6 +440,22 @@ def _examples(
         (of_label.disappears[both], least[both] < watched.floor),
         (of_label.tops[~none], single[~none] > of_label.best[~none]),
     )
+
+
+def _doubt(part: _Thinned, column: int, threshold: float | None, reach: int) -> NDArray[np.float64]:
+    """Squared errors of what is expected near a threshold, and the shares that they are due to."""
+    if threshold is None:
+        return np.zeros(2)
+    share = part.gaps.unencoded_share(reach)
+    expected, true = part.gaps.refined[:, column], part.refined[:, column]
+    near = (share > 0) & (np.abs(expected - threshold) < _NEAR)
+    return np.array([((expected - true)[near] ** 2).sum(), share[near].sum()])
+
+
+def _mean_doubt(sums: NDArray[np.float64]) -> float:
+    """The mean square error where nothing is encoded; a broad one where nothing is known."""
+    error, share = sums + np.array([_UNKNOWN_DOUBT, 1.0])
+    return round(float(error / share), 4)
 
 
 def _fit_curve(

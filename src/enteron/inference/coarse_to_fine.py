@@ -25,7 +25,7 @@ policy from the stored embeddings of a full reading (`looked_at`).
 """
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Final
@@ -34,12 +34,13 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 from scipy.ndimage import uniform_filter1d
+from scipy.special import ndtr
 
 from enteron.context import Context, log_odds, time_means
 from enteron.errors import ConfigError
 from enteron.labels import COLUMN, FINDINGS, LANDMARKS, REGIONS
 from enteron.options import Options, Sha256
-from enteron.runs import scaled_window
+from enteron.runs import runs_of, scaled_window
 from enteron.types import STORED_EVERY
 
 WATCHED: Final = (*LANDMARKS, *FINDINGS)
@@ -54,6 +55,8 @@ STRIDES: Final = (2, 4, 8, 16)
 
 _LARGEST = 1000.0
 _CLIP = 12.0  # log-odds from a level beyond which a score says nothing more
+_DOUBT = 3.0  # deviations from a threshold beyond which an event is beyond doubt
+_CLIP_ROWS = 2  # that the scores of a row depend on, beside its own
 _NEAREST = 1e-4  # cosine distance: below it pictures count as equal
 
 Number = Annotated[float, Field(ge=-_LARGEST, le=_LARGEST)]
@@ -85,13 +88,20 @@ class Refinement(Options):
         result = np.array(scored)
         if self.context is not None:
             result = log_odds(self.context.refine(_sigmoid(scored).astype(np.float32), where))
-        shortening = max(1.0, row_frames / STORED_EVERY)
-        for label, window in self.windows.items():
-            rows = scaled_window(window, shortening)
+        for label in self.windows:
+            rows = self.window(label, row_frames)
             if rows > 1:  # a mean of one would round
                 column = np.ascontiguousarray(result[:, COLUMN[label]])
                 result[:, COLUMN[label]] = uniform_filter1d(column, rows, mode="nearest")
         return result
+
+    def window(self, label: str, row_frames: float) -> int:
+        """Rows of this study over which a label's log-odds are averaged."""
+        return scaled_window(self.windows.get(label, 1), max(1.0, row_frames / STORED_EVERY))
+
+    def reach(self, label: str, row_frames: float) -> int:
+        """Rows whose pictures a mean depends on: those of the clips at its ends, too."""
+        return self.window(label, row_frames) + _CLIP_ROWS
 
 
 class WatchedLabel(Options):
@@ -109,6 +119,12 @@ class WatchedLabel(Options):
     """Added to the log-odds that it disappears in a gap."""
     tops: Number = 0.0
     """Added to the log-odds that a frame of a gap would stand for the event."""
+    threshold: Number | None = None
+    """Level of events, where there are any: that of the list may be lower."""
+    doubt: Annotated[float, Field(ge=0, le=_LARGEST)] = 0.0
+    """Mean square by which what is expected of a row, as decoders would see it, is wrong near the
+    threshold where none of the rows that it is made of is encoded. 0: not known, and no event is
+    looked at again."""
 
 
 class CoarseEstimate(Options):
@@ -196,11 +212,22 @@ class Gaps:
     rows: NDArray[np.int64]  # (m,) encoded
     open: NDArray[np.int64]  # (gaps,) a gap begins at rows[open]
     scored: NDArray[np.floating]  # (m, 17) log-odds of the encoded rows, as the model gives them
-    seen: NDArray[np.floating]  # (m, 17) of the encoded rows, as decoders see them now
     expected: NDArray[np.floating]  # (n, 17) of all rows, as the model would give them
     refined: NDArray[np.floating]  # (n, 17) of all rows, as decoders would see them
+    borrowed: NDArray[np.floating]  # (n, 17) of all rows, as decoders see them now
     difference: NDArray[np.float64]  # (gaps,) of the embeddings of both ends
     frames: NDArray[np.float64]  # (gaps,) of the recording
+
+    @property
+    def seen(self) -> NDArray[np.floating]:
+        """(m, 17) of the encoded rows, as decoders see them now."""
+        return self.borrowed[self.rows]
+
+    def unencoded_share(self, window: int) -> NDArray[np.float64]:
+        """(n,) share of the rows that are not encoded, among those within a window of each row."""
+        unencoded = np.ones(len(self.refined))
+        unencoded[self.rows] = 0
+        return uniform_filter1d(unencoded, window, mode="nearest")
 
     @cached_property
     def _inside(self) -> NDArray[np.int64]:
@@ -226,7 +253,8 @@ class Gaps:
 
     def of_label(self, column: int, level: float, floor: float) -> "LabelGaps":
         """The gaps as they are for one label."""
-        ends, scored = self.seen[:, column], self.scored[:, column].astype(np.float64)
+        ends = self.borrowed[self.rows, column]
+        scored = self.scored[:, column].astype(np.float64)
         within = ends >= floor
         run = np.cumsum(within & np.diff(within, prepend=np.bool_(False))) - 1
         peak, best = np.full(run.max() + 2, -np.inf), np.full(run.max() + 2, -np.inf)
@@ -354,13 +382,13 @@ class CoarsePolicy:
         (n,) they lie in time, in frames of the recording, are of all rows.
         """
         refine = self.estimate.refinement.refined
-        seen = refine(scored[nearest_positions(rows, where.size)], where, self.row_frames)[rows]
+        borrowed = refine(scored[nearest_positions(rows, where.size)], where, self.row_frames)
         expected = expected_log_odds(guesses, rows, scored)
         refined = refine(expected, where, self.row_frames)
         gaps = np.flatnonzero(np.diff(rows) > 1)
         frames = np.diff(rows)[gaps] * self.row_frames
         difference = differences(embeddings)[gaps]
-        return Gaps(rows, gaps, scored, seen, expected, refined, difference, frames)
+        return Gaps(rows, gaps, scored, expected, refined, borrowed, difference, frames)
 
     def risks(self, gaps: Gaps) -> GapRisks:
         """How likely it is that something is in a gap that neither end shows."""
@@ -404,9 +432,45 @@ class CoarsePolicy:
                         target[gap] = (start[gap] + stop[gap]) // 2
                     else:
                         target[gap] = start[gap] + 1 + inside[start[gap] + 1 : stop[gap]].argmax()
+            for gap, chance, row in self._doubtful(gaps, label, watched):
+                nothing[gap] *= 1 - watched.stake * chance
+                if watched.stake * chance > worst[gap]:
+                    worst[gap], target[gap] = watched.stake * chance, row
         between = borders[gaps.open] & (length > self.options.border)
         target = np.where(between, (start + stop) // 2, target)
         return GapRisks(np.where(between, 1.0, 1 - nothing), target)
+
+    def _doubtful(
+        self, gaps: Gaps, label: str, watched: WatchedLabel
+    ) -> Iterator[tuple[int, float, int]]:
+        """Gaps within the mean that decides on an event, with the chance that it decides wrongly.
+
+        An event is there or not by the mean over a window of rows. As long as some of them are
+        borrowed, what decoders see may lie on the other side of the threshold than what the full
+        reading has, though no gap hides anything by itself. The row of a gap that is nearest to the
+        peak is the one to encode next.
+        """
+        if watched.threshold is None or not watched.doubt:
+            return
+        column, threshold = COLUMN[label], watched.threshold
+        window = self.estimate.refinement.reach(label, self.row_frames)
+        expected, seen = gaps.refined[:, column], gaps.borrowed[:, column]
+        share = gaps.unencoded_share(window)
+        reach = _DOUBT * np.sqrt(watched.doubt)
+        starts, stops = gaps.rows[gaps.open], gaps.rows[gaps.open + 1]
+        for start, stop in runs_of(np.maximum(expected, seen) >= threshold - reach).tolist():
+            is_seen = seen[start:stop].max() >= threshold
+            peaks = {start + int(values[start:stop].argmax()) for values in (expected, seen)}
+            for peak in peaks:
+                if not share[peak]:
+                    continue
+                above = (expected[peak] - threshold) / np.sqrt(watched.doubt * share[peak])
+                chance = float(ndtr(-above if is_seen else above))
+                first, last = peak - window // 2, peak + window // 2
+                for gap in np.flatnonzero((starts < last) & (stops > first)).tolist():
+                    row = min(max(peak, int(starts[gap]) + 1), int(stops[gap]) - 1)
+                    if first <= row <= last:
+                        yield gap, chance, row
 
     def _borders(self, gaps: Gaps) -> NDArray[np.bool_]:
         """(rows - 1,) whether the region changes between two encoded rows."""
