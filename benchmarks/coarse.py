@@ -65,7 +65,7 @@ from enteron.inference.embed import embed_study
 from enteron.inference.glance import glance_content, small_picture
 from enteron.inference.pictures import prepared_frames
 from enteron.inference.runtimes import default_runtime, make_encoder
-from enteron.inference.score import score_study
+from enteron.inference.score import clip_offsets, score_study
 from enteron.inference.store import Embeddings
 from enteron.inference.views import VIEW_SETS
 from enteron.labels import COLUMN, FINDINGS, LABELS
@@ -352,8 +352,9 @@ def replayed(
             return clip_log_odds(head, own, of), own[:, 0, :FEATURES]
 
         looked = looked_at(
-            policy, embeddings.frames[part], case.step, guesses[part], lambda rows: None, judge
-        )
+            policy, embeddings.frames[part], case.step, clip_offsets(head), guesses[part],
+            lambda rows: None, judge,
+        )  # fmt: skip
         source[part] = np.where(looked.source >= 0, looked.source + first, -1)
         expected += looked.missed
     return source, expected

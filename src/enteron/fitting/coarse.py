@@ -46,10 +46,11 @@ from enteron.inference.coarse_to_fine import (
     Refinement,
     WatchedLabel,
     nearest_rows,
+    with_clips,
 )
 from enteron.inference.glance import SMALL, glance_content, small_picture
 from enteron.inference.pictures import prepared_frames, study_fields
-from enteron.inference.score import Head, encoded_probabilities, score_study
+from enteron.inference.score import Head, clip_offsets, encoded_probabilities, score_study
 from enteron.inference.store import Embeddings, open_embeddings
 from enteron.inference.views import ViewSet
 from enteron.labels import COLUMN, FINDINGS
@@ -318,14 +319,14 @@ class _Thinned:
 def _thinned(
     head: Head, reading: FullReading, stride: int, offset: int, refinement: Refinement
 ) -> _Thinned:
-    """Thin a reading to every `stride`-th row from `offset` on."""
+    """Thin a reading to every `stride`-th row from `offset` on, with the rows of their clips."""
     embeddings = reading.embeddings
     readable = embeddings.readable[offset:]
     numbers = embeddings.frames[readable]
     step = int(np.diff(embeddings.frames).min()) if len(embeddings) > 1 else 1
     nothing = _NOTHING.model_copy(update={"refinement": refinement})
     policy = CoarsePolicy(CoarseOptions(stride=stride), nothing, reading.row_frames)
-    grid = policy.first_rows(numbers, step)
+    grid = with_clips(policy.first_rows(numbers, step), clip_offsets(head))
     features = np.asarray(embeddings.features[readable[grid]], np.float32)
     source = nearest_rows(grid, readable.size)
     scored = logit(encoded_probabilities(head, features, source))

@@ -3,6 +3,7 @@
 Every frame of a chunk is decoded, which costs a fraction of encoding it, and glanced at.
 """
 
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -13,7 +14,7 @@ from enteron.inference.coarse_to_fine import CoarsePolicy, LookedAt, looked_at
 from enteron.inference.encoder import Features, ImageBatch
 from enteron.inference.glance import Glance, small_picture
 from enteron.inference.pictures import PreparedFrame
-from enteron.inference.score import Head, encoded_probabilities
+from enteron.inference.score import Head, clip_offsets, encoded_probabilities
 from enteron.labels import LABELS
 from enteron.model.options import FEATURES
 from enteron.profile import timed
@@ -29,6 +30,16 @@ class CoarseReading:
     glance: Glance
     head: Head
     step: int | None = None  # rows between the frames of a clip; None: the model's
+
+    @property
+    def clip(self) -> NDArray[np.int64]:
+        """How many rows before a row those of its clip are."""
+        return clip_offsets(self.head, self.step)
+
+    @property
+    def key(self) -> str:
+        """What the choice of frames depends on, for the key of a store."""
+        return hashlib.sha256(f"{self.policy.key} {self.clip.tolist()}".encode()).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -65,7 +76,8 @@ def encode_coarse(
         odds = clip_log_odds(coarse.head, features, source, coarse.step)
         return odds, features[:, 0, :FEATURES]
 
-    looked = looked_at(coarse.policy, numbers, step, guesses(coarse.glance, frames), look, judge)
+    guessed = guesses(coarse.glance, frames)
+    looked = looked_at(coarse.policy, numbers, step, coarse.clip, guessed, look, judge)
     width = next(iter(own.values())).shape if own else (0, 0)
     features = np.full((numbers.size, *width), np.nan, np.float32)
     for row, source in enumerate(looked.source.tolist()):

@@ -538,20 +538,22 @@ def looked_at(
     policy: CoarsePolicy,
     numbers: NDArray[np.int64],
     step: int,
+    clip: NDArray[np.int64],
     guesses: NDArray[np.floating],
     look: Look,
     judge: Judge,
 ) -> LookedAt:
     """Look at a chunk of frames with these `numbers`, coarse first, until nothing is expected.
 
-    `guesses` (chunk, 17) are those of the glance; NaN where a frame cannot be read.
+    `clip`: how many rows before a row those are that it is scored with. `guesses` (chunk, 17) are
+    those of the glance; NaN where a frame cannot be read.
     """
     usable = np.flatnonzero(~np.isnan(guesses[:, 0]))
     if not usable.size:
         return LookedAt(usable, np.full(numbers.size, -1, np.int64), 0.0)
     where = numbers[usable].astype(np.float64) * (policy.row_frames / step)
     encoded = np.zeros(usable.size, np.bool_)
-    asked = _positions(policy.first_rows(numbers, step), usable)
+    asked = with_clips(_positions(policy.first_rows(numbers, step), usable), clip)
     while True:
         look(usable[asked])
         encoded[asked] = True
@@ -566,6 +568,17 @@ def looked_at(
         asked = np.unique(risks.next[risks.risk >= policy.options.limit])
         if not asked.size:
             return LookedAt(usable[rows], source, float(risks.risk.sum()))
+        asked = with_clips(asked, clip)
+        asked = asked[~encoded[asked]]
+
+
+def with_clips(rows: NDArray[np.int64], clip: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Rows, ascending, and those that they are scored with: all that lie `clip` rows before them.
+
+    Without these a row would get another score than in a reading of every frame, and what was
+    decided by it would be wrong.
+    """
+    return np.unique(np.maximum(rows[:, None] - clip, 0))
 
 
 def _positions(grid: NDArray[np.int64], usable: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -173,7 +173,7 @@ def _store_key(
         study=structure.hexdigest(),
         samples=sampled_hash(files),
         quantisation=getattr(encoder, "quantisation", None),  # most encoders have none
-        coarse=None if coarse is None else coarse.policy.key,
+        coarse=None if coarse is None else coarse.key,
     )
 
 

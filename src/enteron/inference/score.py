@@ -108,6 +108,12 @@ def encoded_probabilities(
     return _probabilities(head, features, range(features.shape[1]), positions)
 
 
+def clip_offsets(head: Head, step: int | None = None) -> NDArray[np.int64]:
+    """(frames,) how many readable rows before a row the rows of its clip are; 0 is the row."""
+    apart = head.options.neighbour_step if step is None else step
+    return np.arange(head.options.frames) * apart
+
+
 def _of_encoded(
     windows: NDArray[np.int64], rows: NDArray[np.int64], encoded: NDArray[np.bool_]
 ) -> NDArray[np.int64]:
