@@ -78,8 +78,8 @@ from enteron.study import Study
 from enteron.types import Annotation, Event, Scores, Unit
 
 THINNINGS = (2, 3, 4)
-STRIDES = (8, 16)
-LIMITS = (0.001, 0.002, 0.005, 0.01, 0.02)
+STRIDES = (16, 24)
+LIMITS = (0.002, 0.005, 0.01, 0.02)
 CONFIDENT = 0.5
 TOP = 100
 

@@ -178,7 +178,7 @@ def test_a_plan_is_told_kept_and_resumed(model, study, tmp_path, monkeypatch):
     )
     reading = Reader(model, minutes=5).read(study, tmp_path / "r", progress=Listening())
     assert reading.run.plan is not None
-    assert reading.run.plan.stride == 16
+    assert reading.run.plan.stride == CoarseOptions().stride
     assert reading.run.plan.kept == 0.99
     assert reading.run.coarse is not None
     assert "99.0% of the lesions" in told[-1]

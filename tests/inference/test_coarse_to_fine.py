@@ -1,6 +1,7 @@
 """Coarse to fine: the policy against a literal one, chunks, stores, and the estimate."""
 
 import math
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -554,7 +555,8 @@ def test_a_killed_run_resumes_to_the_same_bytes(tmp_path, folder, kind, rows):
 
 def test_another_choice_of_frames_is_refused(tmp_path, folder):
     embed(folder, tmp_path / "s.npy", reading(limit=0.2))
-    for other in (None, reading(limit=0.3), reading(stride=4)):
+    apart = replace(reading(limit=0.2), step=2)  # other clips, and other frames with them
+    for other in (None, reading(limit=0.3), reading(stride=4), apart):
         with pytest.raises(ModelError, match="other choice of frames to encode"):
             embed(folder, tmp_path / "s.npy", other)
 

@@ -79,7 +79,7 @@ def read(
         bool,
         typer.Option(
             "--coarse",
-            help="Encode every sixteenth frame, glance at all others in small, and encode those "
+            help="Encode every 24th frame, glance at all others in small, and encode those "
             "that may matter: less than half of the work, and something may be missed.",
         ),
     ] = False,

@@ -49,8 +49,8 @@ WATCHED: Final = (*LANDMARKS, *FINDINGS)
 CHUNK: Final = 512
 """Frames of a chunk: all of them wait in memory, resized, for a decision."""
 
-DEFAULT_STRIDE: Final = 16
-DEFAULT_LIMIT: Final = 0.002
+DEFAULT_STRIDE: Final = 24
+DEFAULT_LIMIT: Final = 0.01
 STRIDES: Final = (2, 4, 8, 16)
 
 _LARGEST = 1000.0
