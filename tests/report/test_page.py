@@ -293,6 +293,14 @@ def test_events_judged_by_what_surrounds_them_are_in_doubt_by_their_confidence(t
     assert "Findings are judged by their scores and those of the minutes around" in text
 
 
+@pytest.mark.parametrize("rate", [5e-324, 1e300])
+def test_a_rate_that_no_clock_can_show_is_refused(tmp_path, rate):
+    folder = write_folder(tmp_path)
+    edit_json(folder / "run.json", rate=rate)
+    with pytest.raises(EnteronError, match="rate"):
+        page(folder)
+
+
 def test_without_thresholds_nothing_is_said_about_them(tmp_path):
     text = page(write_folder(tmp_path)).text
     section = text[text.index("Events in doubt") :]

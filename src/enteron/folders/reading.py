@@ -235,7 +235,7 @@ class RunRecord(_Facts):
     scored: int | None = None  # rows of scores.parquet: frames that could be read
     stride: int | None = None
     gaps: int | None = None
-    rate: float | None = Field(default=None, gt=0)  # frames per second
+    rate: float | None = Field(default=None, ge=1e-9, le=1e9)  # frames per second
     rate_note: str | None = None
     notes: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()  # what lies beside the frames: counts and reasons, no names
