@@ -57,12 +57,19 @@ def test_the_first_setting_that_fits_is_chosen(minutes, frames, picture, encode)
 
 def test_what_it_would_take_is_told_and_true():
     speed = Speed(0.001, 0.01)
-    with pytest.raises(ConfigError, match="even the coarsest") as error:
+    with pytest.raises(
+        ConfigError, match="even the fastest reading, which encodes 40% of them"
+    ) as error:
         choose_setting(5, 130_000, speed, (FULL, COARSE))
     minutes = int(error.value.remedy.split("--minutes ")[1].split(",")[0])
     assert choose_setting(minutes, 130_000, speed, (FULL, COARSE))[0] is COARSE
     with pytest.raises(ConfigError):
         choose_setting(minutes - 2, 130_000, speed, (FULL, COARSE))
+
+
+def test_where_the_glance_costs_more_than_it_saves_every_frame_is_the_fastest():
+    with pytest.raises(ConfigError, match="even the fastest reading, which encodes every frame,"):
+        choose_setting(0.1, 130_000, Speed(0.001, 0.0001), (FULL, COARSE))
 
 
 def test_packaged_settings_are_ordered_and_measured():

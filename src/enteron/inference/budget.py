@@ -86,9 +86,10 @@ def choose_setting(
             return setting, seconds
     fastest = min(settings, key=lambda setting: expected_seconds(setting, frames, speed))
     needed = expected_seconds(fastest, frames, speed) / (1 - SPARE) / 60
+    encoded = "every frame" if fastest.share == 1 else f"{fastest.share:.0%} of them"
     raise ConfigError(
         f"{frames:,} frames cannot be read within {minutes:g} minutes on this machine: even the "
-        f"coarsest reading, which encodes {fastest.share:.0%} of them, takes about {needed:.0f}",
+        f"fastest reading, which encodes {encoded}, takes about {needed:.0f}",
         f"give --minutes {max(1, round(needed + 0.5)):d}, a faster --runtime, or more cores",
     )
 
